@@ -1,0 +1,89 @@
+"""Who may start: a demand against a node's own measured figures, and a tenant against its share.
+
+    demand ---> can it ever fit?  no -> CONTEXT_LENGTH, with asked and limit
+                 | yes
+                does the tenant keep to its share? no -> TENANT_SHARE
+                 | yes
+                room now?  no -> wait in the queue until the deadline
+
+The answer is a `Refusal` or None, never a bool: who asks must be able to tell the client why.
+"""
+
+from __future__ import annotations
+
+from kvairlock.core.capacity import CapacityReport, Demand
+from kvairlock.core.errors import Reason, Refusal, Stage
+from kvairlock.core.terms import Role
+
+
+def _over(stage: Stage, what: str, asked: int, limit: int, name: str) -> Refusal:
+    message = f"{what} {asked} exceeds the limit of {limit} ({name})"
+    return Refusal(Reason.CONTEXT_LENGTH, stage, message, asked, limit, name)
+
+
+def judge_prefill(report: CapacityReport, demand: Demand) -> Refusal | None:
+    """Judge whether a prefill pool can ever hold the prompt.
+
+    Args:
+        report: The node's own report.
+        demand: What the request needs.
+    """
+    stage = Stage.PREFILL_ADMISSION
+    if demand.prompt_pages(report.page_tokens) > report.pages:
+        what = "a prompt of tokens:"
+        return _over(stage, what, demand.prompt_tokens, report.tokens, "prefill_pool_tokens")
+    return _over_context(report, demand, stage)
+
+
+def judge_decode(report: CapacityReport, demand: Demand) -> Refusal | None:
+    """Judge whether a decode pool and its landing memory can ever hold the request.
+
+    Args:
+        report: The node's own report.
+        demand: What the request needs.
+    """
+    stage = Stage.DECODE_ADMISSION
+    size = report.page_tokens
+    if demand.decode_pages(size) > report.pages:
+        # In tokens: what is asked is rounded to whole pages, as the pool is.
+        asked = demand.context_tokens if demand.choices == 1 else demand.decode_pages(size) * size
+        what = "prompt plus max_tokens, over all choices:"
+        return _over(stage, what, asked, report.tokens, "decode_pool_tokens")
+    if demand.prompt_pages(size) > report.landing_pages:
+        limit = report.landing_pages * size
+        return _over(stage, "a prompt of tokens:", demand.prompt_tokens, limit, "landing_tokens")
+    return _over_context(report, demand, stage)
+
+
+def _over_context(report: CapacityReport, demand: Demand, stage: Stage) -> Refusal | None:
+    limit = report.context_tokens
+    if demand.context_tokens <= limit:
+        return None
+    what = "prompt plus max_tokens:"
+    return _over(stage, what, demand.context_tokens, limit, "model_context_tokens")
+
+
+def judge(report: CapacityReport, demand: Demand) -> Refusal | None:
+    """Judge a demand against a node of either role."""
+    if report.role is Role.PREFILL:
+        return judge_prefill(report, demand)
+    return judge_decode(report, demand)
+
+
+def judge_share(tenant_pages: int, asked_pages: int, limit_pages: int) -> Refusal | None:
+    """Judge whether a tenant keeps to its share of landing and draining memory.
+
+    Args:
+        tenant_pages: Landing and draining pages that the tenant has now.
+        asked_pages: Landing pages that the request adds.
+        limit_pages: The cap for one tenant.
+    """
+    total = tenant_pages + asked_pages
+    if total <= limit_pages:
+        return None
+    message = (
+        f"{tenant_pages} pages of this tenant are landing or draining and {asked_pages} more are "
+        f"asked; one tenant may have {limit_pages}"
+    )
+    stage = Stage.DECODE_ADMISSION
+    return Refusal(Reason.TENANT_SHARE, stage, message, total, limit_pages, "tenant_landing_pages")

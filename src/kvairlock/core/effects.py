@@ -1,0 +1,168 @@
+"""What the core wants done: data, handed to the host in the order in which it must happen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvairlock.core.messages import Message
+from kvairlock.core.pool import Fenced
+from kvairlock.core.terms import LandingPolicy, NodeName, Owner, Pages, TransferId, WindowId
+
+Value = str | int | tuple[int, ...] | tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a message; with a window, attach its file."""
+
+    to: NodeName
+    message: Message
+    window: WindowId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWindow:
+    """Make a window for the prompt pages, then send the grant that it completes.
+
+    The host fills in the offsets, which only it can know.
+    """
+
+    window: WindowId
+    policy: LandingPolicy
+    pages: Pages
+    transfer: TransferId
+    to: NodeName
+
+
+@dataclass(frozen=True, slots=True)
+class Land:
+    """Bring the window's bytes into the pool pages and digest what is there; tell `Landed`."""
+
+    transfer: TransferId
+    window: WindowId
+    pages: Pages
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroTail:
+    """Zero the unused slots of a partly filled page."""
+
+    page: int
+    used_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPages:
+    """Copy whole pages inside the pool, for choices that go on from the same prompt."""
+
+    source: Pages
+    target: Pages
+
+
+@dataclass(frozen=True, slots=True)
+class CloseWindow:
+    """Close our side of a window: nobody of ours reads it any more."""
+
+    window: WindowId
+
+
+@dataclass(frozen=True, slots=True)
+class StartDecode:
+    """Begin to generate.
+
+    Args:
+        transfer: The request.
+        tables: One page table per choice, in token order.
+        attached: Name of the transfer whose tokens these pages hold; the request itself, save in
+            drills in which a stolen ticket works.
+    """
+
+    transfer: TransferId
+    tables: tuple[Pages, ...]
+    attached: TransferId
+
+
+@dataclass(frozen=True, slots=True)
+class StopDecode:
+    """Forget the request: no further step may include it."""
+
+    transfer: TransferId
+
+
+@dataclass(frozen=True, slots=True)
+class StartCompute:
+    """Begin to compute a prompt, from `start` on: what is before is a shared prefix."""
+
+    transfer: TransferId
+    table: Pages
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopCompute:
+    """Forget the prompt."""
+
+    transfer: TransferId
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """Digest sealed pages; tell `Digested`."""
+
+    transfer: TransferId
+    pages: Pages
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Write pages into the granted window; tell `WriteEnded` when it is terminal."""
+
+    transfer: TransferId
+    window: WindowId
+    pages: Pages
+
+
+@dataclass(frozen=True, slots=True)
+class DropWindow:
+    """Close a granted window into which nothing was ever written by us."""
+
+    transfer: TransferId
+    window: WindowId
+
+
+@dataclass(frozen=True, slots=True)
+class Scrub:
+    """Zero pages that are fenced; tell `ScrubDone`. It cannot be built without a fence."""
+
+    fenced: Fenced
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Record an event of the evidence schema; the host turns the owner into keyed digests."""
+
+    event: str
+    owner: Owner | None
+    fields: dict[str, Value]
+
+
+Effect = (
+    Send
+    | OpenWindow
+    | Land
+    | ZeroTail
+    | CopyPages
+    | CloseWindow
+    | StartDecode
+    | StopDecode
+    | StartCompute
+    | StopCompute
+    | Digest
+    | Write
+    | DropWindow
+    | Scrub
+    | Record
+)

@@ -1,0 +1,190 @@
+"""The schema of what is recorded: one table, which sinks write by and audits read by.
+
+No prompt, no token id and no output is ever a field. Tenants and requests are keyed digests. Every
+record also has the envelope below; each incarnation numbers its records, beats and closes, so that
+a lost one shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+SCHEMA_VERSION = 1
+
+
+class Sensitivity(StrEnum):
+    """How a field must be treated."""
+
+    OPERATIONAL = "operational"
+    PSEUDONYM = "pseudonym"
+
+
+class Kind(StrEnum):
+    """The type of a field."""
+
+    TEXT = "text"
+    INTEGER = "integer"
+    INTEGERS = "integers"
+    TEXTS = "texts"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a record: what it is, and why it may be kept.
+
+    Args:
+        kind: Its type.
+        unit: Its unit, empty if it has none.
+        purpose: What it is needed for.
+        retention_days: How long it is kept.
+        sensitivity: How it must be treated.
+    """
+
+    kind: Kind
+    unit: str
+    purpose: str
+    retention_days: int = 90
+    sensitivity: Sensitivity = Sensitivity.OPERATIONAL
+
+
+def _text(purpose: str) -> Field:
+    return Field(Kind.TEXT, "", purpose)
+
+
+def _number(unit: str, purpose: str) -> Field:
+    return Field(Kind.INTEGER, unit, purpose)
+
+
+def _spans(unit: str, purpose: str) -> Field:
+    return Field(Kind.INTEGERS, unit, purpose)
+
+
+_TENANT = Field(Kind.TEXT, "", "who holds or asks, without saying who", 90, Sensitivity.PSEUDONYM)
+_REQUEST = Field(Kind.TEXT, "", "which request, without saying which", 90, Sensitivity.PSEUDONYM)
+_WHO = {"tenant": _TENANT, "request": _REQUEST}
+_PAGES = _spans("page", "which pages")
+_GENERATIONS = _spans("count", "in which of their lives")
+
+ENVELOPE: dict[str, Field] = {
+    "schema": _number("version", "how to read the record"),
+    "event": _text("which row of the schema"),
+    "node": _text("who recorded"),
+    "role": _text("as what"),
+    "incarnation": _text("in which life of the process"),
+    "sequence": _number("count", "gaps show lost records"),
+    "at_unix_ns": _number("ns", "order between nodes, as good as their clocks"),
+    "at_boot_ns": _number("ns", "order within one machine"),
+}
+
+EVENTS: dict[str, dict[str, Field]] = {
+    "node_started": {
+        "guards_off": Field(Kind.TEXTS, "", "time without a guard is uncovered"),
+        "landing": _text("how remote writes become pages"),
+        "pages": _number("page", "capacity as measured"),
+        "fingerprint": _text("what the capacity depends on"),
+    },
+    "node_closed": {"records": _number("count", "a lost tail shows")},
+    "beat": {"records": _number("count", "a silent node shows")},
+    "evidence_lost": {"records": _number("count", "what the audit could not see")},
+    "request_admitted": {
+        **_WHO,
+        "stage": _text("where"),
+        "prompt_tokens": _number("token", "what was asked"),
+        "max_tokens": _number("token", "what was asked"),
+    },
+    "request_refused": {
+        **_WHO,
+        "stage": _text("where it was refused"),
+        "reason": _text("why"),
+        "asked": _number("", "the figure that was over"),
+        "limit": _number("", "the limit that it was over"),
+        "limit_name": _text("which limit"),
+    },
+    "parameters_stripped": {**_WHO, "names": Field(Kind.TEXTS, "", "what a client tried to send")},
+    "pages_allocated": {
+        **_WHO,
+        "lease": _number("", "which lease"),
+        "pages": _PAGES,
+        "generations": _GENERATIONS,
+    },
+    "window_granted": {
+        **_WHO,
+        "window": _text("which window"),
+        "peer": _text("who may write"),
+        "pages": _PAGES,
+    },
+    "window_fenced": {
+        **_WHO,
+        "window": _text("which window"),
+        "fence": _text("the evidence that nobody can write any more"),
+        "bytes_written": _number("byte", "what the writer stored, by its own statement"),
+        "wait_ms": _number("ms", "how long memory waited after the request's end"),
+    },
+    "prefix_reused": {
+        **_WHO,
+        "tokens": _number("token", "what was not computed again"),
+        "pages": _PAGES,
+        "generations": _GENERATIONS,
+        "creator": Field(Kind.TEXT, "", "who computed it", 90, Sensitivity.PSEUDONYM),
+    },
+    "range_computed": {
+        **_WHO,
+        "start": _number("token", "what was really computed"),
+        "stop": _number("token", "what was really computed"),
+        "pages": _PAGES,
+        "generations": _GENERATIONS,
+    },
+    "write_ended": {
+        **_WHO,
+        "window": _text("where the bytes went"),
+        "pages": _PAGES,
+        "bytes_written": _number("byte", "what was stored"),
+        "status": _text("how the write ended"),
+    },
+    "receipt_sent": {
+        **_WHO,
+        "outcome": _text("what was stated"),
+        "start": _number("token", "what was stated"),
+        "stop": _number("token", "what was stated"),
+    },
+    "verdict": {
+        **_WHO,
+        "outcome": _text("admitted or the reason"),
+        "checks": Field(Kind.TEXTS, "", "which checks ran and passed"),
+        "start": _number("token", "confirmed range"),
+        "stop": _number("token", "confirmed range"),
+        "expected_tokens": _number("token", "what decode expected by its own figures"),
+        "pages": _PAGES,
+        "generations": _GENERATIONS,
+    },
+    "read_started": {**_WHO, "pages": _PAGES, "generations": _GENERATIONS},
+    "read_ended": {**_WHO, "pages": _PAGES, "generations": _GENERATIONS},
+    "mapping_refused": {**_WHO, "pages": _PAGES},
+    "request_ended": {
+        **_WHO,
+        "end": _text("the end that won"),
+        "reason": _text("why"),
+        "computed_tokens": _number("token", "what was confirmed"),
+        "generated_tokens": _number("token", "what was generated"),
+    },
+    "end_came_later": {**_WHO, "end": _text("an end that changed nothing")},
+    "drain_began": {**_WHO, "lease": _number("", "which lease"), "pages": _PAGES},
+    "drain_ended": {
+        **_WHO,
+        "lease": _number("", "which lease"),
+        "pages": _PAGES,
+        "fence": _text("the evidence"),
+        "wait_ms": _number("ms", "what safety cost"),
+    },
+    "message_ignored": {
+        **_WHO,
+        "message": _text("a message for which nothing is open"),
+        "reason": _text("why it changed nothing"),
+    },
+    "frame_refused": {"peer": _text("on which channel"), "reason": _text("why")},
+    "peer_up": {"peer": _text("who"), "peer_incarnation": _text("in which life")},
+    "peer_lost": {"peer": _text("who"), "peer_incarnation": _text("in which life")},
+    "invariant_broken": {"invariant": _text("which"), "detail": _text("where")},
+    "failpoint": {"point": _text("which"), "action": _text("armed, reached or released")},
+}

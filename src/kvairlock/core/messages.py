@@ -1,0 +1,277 @@
+"""What processes say to each other, as nouns; `wire` turns them into authenticated bytes.
+
+    gateway --Submit, Cancel--> decode --Grant, Withdraw, Ruling--> prefill
+    gateway <--Chunk, Ended---- decode <----Released, Receipt------ prefill
+
+Every field is required: a missing one is a refusal, not a default. Durations travel, instants do
+not. Page lists and digests stay between nodes; a router carries only the request ticket.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvairlock.core.capacity import CapacityReport
+from kvairlock.core.ends import End
+from kvairlock.core.errors import Refusal
+from kvairlock.core.terms import LandingPolicy, NodeName, Owner, TransferId, WindowId
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTicket:
+    """What the gateway vouches for: who asks, for which input, until when (signed by it).
+
+    Args:
+        owner: Tenant, request and attempt.
+        input_digest: Keyed digest of the token ids and of all else that shapes the cache.
+        prompt_tokens: Length of the prompt.
+        max_tokens: Tokens that may be generated per choice.
+        choices: How many answers share the prompt.
+        scope: Who may share prefix pages: empty for nobody, else a declared scope.
+        expires_unix_s: Wall-clock second after which the ticket is worthless.
+        salt: Random, so that equal requests have unequal tickets.
+    """
+
+    owner: Owner
+    input_digest: bytes
+    prompt_tokens: int
+    max_tokens: int
+    choices: int
+    scope: str
+    expires_unix_s: int
+    salt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Gateway to decode: serve this request.
+
+    Args:
+        ticket: The signed request ticket, opaque bytes.
+        tenant: The tenant for whom the sender presents the ticket.
+        transfer: The name under which the sender wants to be answered.
+        tokens: Prompt token ids, little-endian int32.
+        max_tokens: Tokens to generate per choice, at most.
+        choices: How many answers.
+        stop: Byte strings that end an answer.
+        prefill: The prefill node of the route.
+        nonce: The sender's own name for this presentation of the ticket.
+    """
+
+    ticket: bytes
+    tenant: str
+    transfer: TransferId
+    tokens: bytes
+    max_tokens: int
+    choices: int
+    stop: tuple[bytes, ...]
+    prefill: NodeName
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Gateway to decode: the client has left."""
+
+    transfer: TransferId
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Decode to prefill: compute this prompt and write it into this window (its file is attached).
+
+    Args:
+        transfer: The transfer's name.
+        ticket: The signed request ticket, relayed as it came.
+        tokens: Prompt token ids, little-endian int32.
+        window: The window, granted to this attempt alone.
+        policy: How the receiver lands the bytes.
+        offsets: Byte offset in the window file of each prompt page, in token order.
+        generations: The receiver's generation of each destination page, to be stated back.
+        layout: Digest of the page layout that the receiver expects.
+        seed: Seed of the page digests of this transfer.
+        patience_ms: How long the receiver will wait for the receipt.
+    """
+
+    transfer: TransferId
+    ticket: bytes
+    tokens: bytes
+    window: WindowId
+    policy: LandingPolicy
+    offsets: tuple[int, ...]
+    generations: tuple[int, ...]
+    layout: str
+    seed: int
+    patience_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Decode to prefill: the request has ended here; what is in flight must still be reported."""
+
+    transfer: TransferId
+    end: End
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Prefill to decode: our write into this window is terminal, and the window is unmapped.
+
+    Args:
+        transfer: The transfer's name.
+        window: The window that was granted.
+        bytes_written: Bytes that were stored into it, from first to last.
+    """
+
+    transfer: TransferId
+    window: WindowId
+    bytes_written: int
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Prefill to decode: what was really done.
+
+    Args:
+        transfer: The transfer's name.
+        owner: For whom it was computed.
+        outcome: How it ended at prefill. Only `completed` may make pages readable.
+        refusal: Why, if it did not complete.
+        window: Where the bytes went.
+        input_digest: Keyed digest of what was computed.
+        layout: Digest of the page layout that was written.
+        pages: Index of each page in the window, in token order.
+        start: First computed token.
+        stop: One after the last computed token.
+        generations: The receiver's generations as stated in the grant.
+        digests: Digest of each page, seeded by the grant.
+    """
+
+    transfer: TransferId
+    owner: Owner
+    outcome: End
+    refusal: Refusal | None
+    window: WindowId
+    input_digest: bytes
+    layout: str
+    pages: tuple[int, ...]
+    start: int
+    stop: int
+    generations: tuple[int, ...]
+    digests: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """Decode to prefill: the verdict on the receipt. It also acknowledges a refusal."""
+
+    transfer: TransferId
+    admitted: bool
+    refusal: Refusal | None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Decode to gateway: new tokens of one choice.
+
+    Args:
+        transfer: The request.
+        choice: Which answer, from 0.
+        tokens: How many tokens this carries.
+        text: Their bytes; may end inside a character.
+        finish: `stop` or `length` with the choice's last chunk, else empty.
+    """
+
+    transfer: TransferId
+    choice: int
+    tokens: int
+    text: bytes
+    finish: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Decode to gateway: how the request ended, with what the engine really did.
+
+    Args:
+        transfer: The request.
+        end: The end that won.
+        refusal: Why, if it did not complete.
+        computed_tokens: Prompt tokens whose cache was confirmed.
+        generated_tokens: Tokens generated, over all choices.
+    """
+
+    transfer: TransferId
+    end: End
+    refusal: Refusal | None
+    computed_tokens: int
+    generated_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """Any node to the gateway, and the answer to `Inspect`: figures, never identities.
+
+    Args:
+        report: The measured capacity.
+        pages: Number of pages by stage name.
+        windows: Windows granted and not yet fenced.
+        windows_draining: Those of them whose request has ended.
+        requests: Requests by stage name.
+        links: Names of the peers that are connected and heard of.
+        counters: Totals since the start, by name.
+        fences: Number of releases by the evidence they rest on.
+        points: Failpoints that hold a thread now (drill mode only).
+    """
+
+    report: CapacityReport
+    pages: dict[str, int]
+    windows: int
+    windows_draining: int
+    requests: dict[str, int]
+    links: tuple[NodeName, ...]
+    counters: dict[str, int]
+    fences: dict[str, int]
+    points: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Inspect:
+    """Gateway to any node: answer with a `NodeStatus` now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """Either way, on every channel: this process lives and its loop turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drill:
+    """Gateway to a node in drill mode: arm or release a failpoint.
+
+    Args:
+        action: `arm` or `release`.
+        point: Name of the failpoint.
+        after: How many arrivals pass first.
+    """
+
+    action: str
+    point: str
+    after: int
+
+
+Message = (
+    Submit
+    | Cancel
+    | Grant
+    | Withdraw
+    | Released
+    | Receipt
+    | Ruling
+    | Chunk
+    | Ended
+    | NodeStatus
+    | Inspect
+    | Beat
+    | Drill
+)

@@ -1,0 +1,251 @@
+"""Who owns which pages of one node, as arrays: stage, generation and lease of every page.
+
+All verbs work on spans. A lease is the pages of one owner; its number is its epoch and is never
+used again. Holds are the readers and writers that a lease still has; `drain` waits for them. The
+way back to the free list is a chain of types: `fence` gives a `Fenced`, which `scrub` turns into a
+`Scrubbed`, which is all that `free` takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvairlock.core.errors import InvariantBroken, Misuse
+from kvairlock.core.page import CONTENT_ENDS, LOOKUP, REFUSED, PageStage, Verb
+from kvairlock.core.terms import (
+    Fence,
+    Generations,
+    Incarnation,
+    LeaseId,
+    Owner,
+    Pages,
+    PageSpan,
+)
+
+NOBODY = -1
+
+
+class Hold(StrEnum):
+    """Kinds of registered readers and writers of a lease's pages."""
+
+    COMPUTE = "compute"
+    """The local engine reads and fills."""
+    LANDING = "landing"
+    """The local host copies or maps landed bytes into the pages."""
+    WRITE = "write"
+    """A write of ours reads the pages as its source."""
+    WINDOW = "window"
+    """A remote process may store into the pages."""
+
+
+@dataclass(slots=True)
+class Lease:
+    """The pages that one owner holds on this node.
+
+    Args:
+        id: The lease's number, its epoch.
+        owner: The identity that the pages are allocated to.
+        pages: Page indices in the order of the owner's tokens, shape (pages,).
+        generations: Their content counters when they were reserved, shape (pages,).
+        holds: Who may still read or write, with the number of registrations.
+        live: False once the lease has ended.
+    """
+
+    id: LeaseId
+    owner: Owner
+    pages: Pages
+    generations: Generations
+    holds: dict[Hold, int] = field(default_factory=dict)
+    live: bool = True
+
+    def hold(self, kind: Hold) -> None:
+        """Register one more reader or writer."""
+        self.holds[kind] = self.holds.get(kind, 0) + 1
+
+    def release(self, kind: Hold) -> None:
+        """Take one registration back.
+
+        Raises:
+            InvariantBroken: There is none of this kind.
+        """
+        count = self.holds.get(kind, 0)
+        if count < 1:
+            raise InvariantBroken("holds", f"lease {self.id} has no {kind} hold to release")
+        if count == 1:
+            del self.holds[kind]
+        else:
+            self.holds[kind] = count - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """Pages that nobody can reach any more, and why that is known."""
+
+    pages: Pages
+    fence: Fence
+
+
+@dataclass(frozen=True, slots=True)
+class Scrubbed:
+    """Fenced pages that hold nobody's bytes."""
+
+    pages: Pages
+
+
+class Pool:
+    """The pages of one node.
+
+    Args:
+        pages: How many pages there are.
+        page_tokens: Token slots of a page.
+        incarnation: The life of the process that the pool belongs to.
+    """
+
+    def __init__(self, pages: int, page_tokens: int, incarnation: Incarnation) -> None:
+        if pages < 1 or page_tokens < 1:
+            raise Misuse(f"a pool needs pages and slots, got {pages} x {page_tokens}")
+        self.page_tokens = page_tokens
+        self.incarnation = incarnation
+        self.stage: NDArray[np.int8] = np.full(pages, PageStage.FREE, dtype=np.int8)
+        self.generation: Generations = np.zeros(pages, dtype=np.int64)
+        self.lease: NDArray[np.int64] = np.full(pages, NOBODY, dtype=np.int64)
+        self.leases: dict[LeaseId, Lease] = {}
+        self._free: Pages = np.arange(pages, dtype=np.int32)[::-1].copy()
+        self._free_count = pages
+        self._next_lease = 1
+
+    @property
+    def pages(self) -> int:
+        """How many pages there are."""
+        return len(self.stage)
+
+    @property
+    def pages_free(self) -> int:
+        """How many pages can be reserved now."""
+        return self._free_count
+
+    @property
+    def free_list(self) -> Pages:
+        """The free pages; the last is reserved first."""
+        return self._free[: self._free_count]
+
+    def reserve(self, owner: Owner, count: int) -> Lease:
+        """Take `count` free pages for `owner`, most recently freed first.
+
+        Raises:
+            Misuse: There are not so many free pages; admission decides before.
+        """
+        if not 0 <= count <= self._free_count:
+            raise Misuse(f"{count} pages asked, {self._free_count} free")
+        self._free_count -= count
+        pages = self._free[self._free_count : self._free_count + count][::-1].copy()
+        self._apply(Verb.RESERVE, pages)
+        lease = Lease(LeaseId(self._next_lease), owner, pages, self.generation[pages])
+        self._next_lease += 1
+        self.lease[pages] = lease.id
+        self.leases[lease.id] = lease
+        return lease
+
+    def advance(self, lease: Lease, verb: Verb, pages: Pages) -> None:
+        """Apply one of the verbs between reserve and retire to pages of a live lease.
+
+        Raises:
+            InvariantBroken: The lease has ended, or a page is not its own or in another stage.
+        """
+        if not lease.live or verb in CONTENT_ENDS:
+            raise InvariantBroken("lease", f"{verb.name} on lease {lease.id}, live={lease.live}")
+        if not np.all(self.lease[pages] == lease.id):
+            raise InvariantBroken("owner", f"{verb.name} on pages not of lease {lease.id}")
+        self._apply(verb, pages)
+
+    def end(self, lease: Lease, verb: Verb) -> None:
+        """End a lease: its references are stale at once, its pages wait in the drain.
+
+        Raises:
+            InvariantBroken: The lease had ended, or a page is in a stage that cannot end.
+        """
+        if not lease.live or verb not in CONTENT_ENDS:
+            raise InvariantBroken("lease", f"{verb.name} on lease {lease.id}, live={lease.live}")
+        self._apply(verb, lease.pages)
+        self.generation[lease.pages] += 1
+        lease.live = False
+
+    def fence(self, lease: Lease, evidence: Fence) -> Fenced:
+        """Take the pages of an ended lease from all that could reach them.
+
+        Raises:
+            InvariantBroken: The lease lives.
+        """
+        if lease.live:
+            raise InvariantBroken("fence", f"lease {lease.id} lives")
+        self._apply(Verb.FENCE, lease.pages)
+        del self.leases[lease.id]
+        return Fenced(lease.pages, evidence)
+
+    def scrub(self, fenced: Fenced) -> Scrubbed:
+        """Note that fenced pages were zeroed."""
+        self._apply(Verb.SCRUB, fenced.pages)
+        return Scrubbed(fenced.pages)
+
+    def free(self, scrubbed: Scrubbed) -> None:
+        """Put pages back on the free list: the only way there."""
+        pages = scrubbed.pages
+        self._apply(Verb.FREE, pages)
+        self.lease[pages] = NOBODY
+        # Reversed, so that the next owner of as many pages gets them in the same order: what a
+        # missing guard leaks then shows every time instead of now and then.
+        self._free[self._free_count : self._free_count + len(pages)] = pages[::-1]
+        self._free_count += len(pages)
+
+    def transfer(self, giver: Lease, taker: Owner, count: int) -> Lease:
+        """Move the first `count` pages of a live lease to a new lease of `taker`.
+
+        Raises:
+            InvariantBroken: The giver has ended or has fewer pages.
+        """
+        if not giver.live or count > len(giver.pages):
+            raise InvariantBroken("lease", f"lease {giver.id} cannot give {count} pages")
+        pages, rest = giver.pages[:count], giver.pages[count:]
+        lease = Lease(LeaseId(self._next_lease), taker, pages, giver.generations[:count])
+        self._next_lease += 1
+        giver.pages, giver.generations = rest, giver.generations[count:]
+        self.lease[pages] = lease.id
+        self.leases[lease.id] = lease
+        return lease
+
+    def span(self, pages: Pages) -> PageSpan:
+        """Name pages together with their present generation."""
+        return PageSpan(self.incarnation, pages, self.generation[pages])
+
+    def stale(self, span: PageSpan, stages: frozenset[PageStage]) -> Pages:
+        """Return the pages of `span` that are no longer what it named, shape (stale,).
+
+        Args:
+            span: Pages with their generations.
+            stages: The stages in which they may be read.
+        """
+        if span.incarnation != self.incarnation:
+            return span.pages
+        allowed = np.zeros(len(PageStage), dtype=np.bool_)
+        allowed[list(stages)] = True
+        current = self.generation[span.pages] == span.generations
+        good = current & allowed[self.stage[span.pages]]
+        found: Pages = span.pages[~good]
+        return found
+
+    def count(self) -> dict[PageStage, int]:
+        """Return how many pages are in each stage."""
+        counts = np.bincount(self.stage, minlength=len(PageStage))
+        return {stage: int(counts[stage]) for stage in PageStage}
+
+    def _apply(self, verb: Verb, pages: Pages) -> None:
+        after = LOOKUP[self.stage[pages], verb]
+        if np.any(after == REFUSED):
+            page = int(pages[np.argmax(after == REFUSED)])
+            stage = PageStage(int(self.stage[page])).name
+            raise InvariantBroken("page_life", f"{verb.name} on page {page} in {stage}")
+        self.stage[pages] = after

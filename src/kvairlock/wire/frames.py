@@ -1,0 +1,150 @@
+"""Authenticated frames of one channel: who speaks to whom, in which order, in which life.
+
+    magic 2 | version 1 | kind 1 | key id 8 | sequence 8 | length 4 | body | MAC 32
+
+A channel opens with a `Hello` in each direction. From both nonces each direction derives its own
+session, so that a frame can be neither reflected, nor replayed on another channel, nor repeated or
+left out on its own. The MAC is computed over the bytes as received, before anything is parsed.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import msgspec
+
+from kvairlock.core.errors import PeerIncompatible, PeerMisbehaved, Reason
+from kvairlock.core.messages import Message
+from kvairlock.core.terms import Peer
+from kvairlock.wire import codec
+from kvairlock.wire.keys import KEY_ID_BYTES, MAC_BYTES, Keyring
+
+VERSION = 1
+MAGIC = b"KV"
+FRAME_BYTES_MAX = 16 * 1024 * 1024
+HEADER = struct.Struct(f">2sBB{KEY_ID_BYTES}sQI")
+HELLO, MESSAGE = 0, 1
+NONCE_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The first frame in each direction.
+
+    Args:
+        peer: Who speaks.
+        to: The name of the process that it wants to speak to.
+        nonce: 16 fresh random bytes.
+        layout: Digest of the model layout, or empty for a process that holds no pages.
+    """
+
+    peer: Peer
+    to: str
+    nonce: bytes
+    layout: str
+
+
+def frame_bytes(header: bytes) -> int:
+    """Return how many bytes follow a header, from the header alone.
+
+    Raises:
+        PeerMisbehaved: It is no header, or announces more than `FRAME_BYTES_MAX`.
+        PeerIncompatible: It is of another version.
+    """
+    magic, version, _, _, _, length = HEADER.unpack(header)
+    if magic != MAGIC:
+        raise PeerMisbehaved(Reason.MALFORMED, "not a frame")
+    if version != VERSION:
+        raise PeerIncompatible(f"frame version {version}, this process speaks {VERSION}")
+    if length > FRAME_BYTES_MAX:
+        raise PeerMisbehaved(Reason.MALFORMED, f"a frame of {length} bytes is over the limit")
+    return int(length) + MAC_BYTES
+
+
+def _seal(ring: Keyring, purpose: str, kind: int, sequence: int, body: bytes) -> bytes:
+    key_id = ring.active_id
+    name = key_id.encode().ljust(KEY_ID_BYTES, b"\0")
+    signed = HEADER.pack(MAGIC, VERSION, kind, name, sequence, len(body)) + body
+    return signed + ring.mac(key_id, purpose, signed)
+
+
+def _open(ring: Keyring, purpose: str, kind: int, frame: bytes, verify: bool) -> tuple[int, bytes]:
+    if len(frame) < HEADER.size + MAC_BYTES:
+        raise PeerMisbehaved(Reason.MALFORMED, "truncated frame")
+    expected = frame_bytes(frame[: HEADER.size])
+    if len(frame) != HEADER.size + expected:
+        raise PeerMisbehaved(Reason.MALFORMED, "truncated frame")
+    _, _, got_kind, name, sequence, _ = HEADER.unpack_from(frame)
+    signed, mac = frame[:-MAC_BYTES], frame[-MAC_BYTES:]
+    if verify:
+        key_id = name.rstrip(b"\0").decode("ascii", "replace")
+        ring.check(key_id, purpose, signed, mac)
+    if got_kind != kind:
+        raise PeerMisbehaved(Reason.MALFORMED, "frame of another kind")
+    return sequence, signed[HEADER.size :]
+
+
+def seal_hello(ring: Keyring, hello: Hello) -> bytes:
+    """Return the first frame of a direction."""
+    return _seal(ring, "hello", HELLO, 0, msgspec.msgpack.encode(hello))
+
+
+def open_hello(ring: Keyring, frame: bytes, verify: bool = True) -> Hello:
+    """Read the first frame of a direction.
+
+    Raises:
+        PeerMisbehaved: It is forged, truncated or malformed.
+        PeerIncompatible: It is of another version.
+    """
+    _, body = _open(ring, "hello", HELLO, frame, verify)
+    try:
+        hello = msgspec.msgpack.decode(body, type=Hello)
+    except msgspec.MsgspecError as error:
+        raise PeerMisbehaved(Reason.MALFORMED, f"hello: {error}") from None
+    if len(hello.nonce) != NONCE_BYTES:
+        raise PeerMisbehaved(Reason.MALFORMED, "hello: nonce of another length")
+    return hello
+
+
+class Session:
+    """Seals and opens the messages of one channel after both hellos.
+
+    Args:
+        ring: The cluster's keys.
+        mine: The hello that this side sent.
+        theirs: The hello that the other side sent.
+        verify: False only in drills in which the `frame` guard is off.
+
+    Raises:
+        PeerMisbehaved: The other side wanted to speak to somebody else (`identity`).
+    """
+
+    def __init__(self, ring: Keyring, mine: Hello, theirs: Hello, *, verify: bool = True) -> None:
+        if theirs.to != mine.peer.node:
+            raise PeerMisbehaved(Reason.IDENTITY, "the peer wanted to reach another process")
+        if theirs.nonce == mine.nonce:
+            raise PeerMisbehaved(Reason.REPLAYED, "the peer repeats our own hello")
+        self._ring, self._verify = ring, verify
+        nonces = b"".join(sorted((mine.nonce, theirs.nonce))).hex()
+        self._sends = f"frame {nonces} {mine.peer.node} to {theirs.peer.node}"
+        self._receives = f"frame {nonces} {theirs.peer.node} to {mine.peer.node}"
+        self._sent = self._received = 0
+
+    def seal(self, message: Message) -> bytes:
+        """Return the next frame of our direction."""
+        self._sent += 1
+        return _seal(self._ring, self._sends, MESSAGE, self._sent, codec.encode(message))
+
+    def open(self, frame: bytes) -> Message:
+        """Read the next frame of the other direction.
+
+        Raises:
+            PeerMisbehaved: It is forged, repeated, out of order, truncated or malformed.
+            PeerIncompatible: It is of another version.
+        """
+        sequence, body = _open(self._ring, self._receives, MESSAGE, frame, self._verify)
+        if self._verify and sequence != self._received + 1:
+            raise PeerMisbehaved(Reason.REPLAYED, "a frame was repeated or is missing")
+        self._received = sequence
+        return codec.decode(body)
