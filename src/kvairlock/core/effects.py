@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kvairlock.core.messages import Message
 from kvairlock.core.pool import Fenced
-from kvairlock.core.terms import LandingPolicy, NodeName, Owner, Pages, TransferId, WindowId
+from kvairlock.core.terms import NodeName, Owner, Pages, TransferId, WindowId
 
 Value = str | int | tuple[int, ...] | tuple[str, ...] | None
 
@@ -24,14 +24,26 @@ class Send:
 class OpenWindow:
     """Make a window for the prompt pages, then send the grant that it completes.
 
-    The host fills in the offsets, which only it can know.
+    The host adds what only it has: ticket, tokens, file and offsets. It tells `WindowFailed` if it
+    cannot.
+
+    Args:
+        window: The fresh name.
+        transfer: The transfer.
+        to: The prefill node.
+        pages: Destination pages in token order.
+        generations: Their generations, to be stated back.
+        seed: Seed of the page digests.
+        patience_ms: How long the receipt is waited for.
     """
 
     window: WindowId
-    policy: LandingPolicy
-    pages: Pages
     transfer: TransferId
     to: NodeName
+    pages: Pages
+    generations: tuple[int, ...]
+    seed: int
+    patience_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +70,13 @@ class CopyPages:
 
     source: Pages
     target: Pages
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeWindow:
+    """Look for evidence that nobody can write into a window any more; tell `WindowFenced`."""
+
+    window: WindowId
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +137,10 @@ class Digest:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write pages into the granted window; tell `WriteEnded` when it is terminal."""
+    """Write pages into the granted window; tell `WriteEnded` when it is terminal.
+
+    Where the receiver granted fewer or other pages than there are, the host ends the write failed.
+    """
 
     transfer: TransferId
     window: WindowId
@@ -156,6 +178,7 @@ Effect = (
     | ZeroTail
     | CopyPages
     | CloseWindow
+    | ProbeWindow
     | StartDecode
     | StopDecode
     | StartCompute

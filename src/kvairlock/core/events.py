@@ -18,7 +18,7 @@ from kvairlock.core.messages import (
     Withdraw,
 )
 from kvairlock.core.pool import Fenced
-from kvairlock.core.terms import Claimant, Fence, LandingPolicy, Peer, TransferId, WindowId
+from kvairlock.core.terms import Claimant, Fence, NodeName, Peer, TransferId, WindowId
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Submitted:
     presented: Presented
     claimant: Claimant
     gateway: Peer
-    prefill: str
+    prefill: NodeName
     max_tokens: int
     choices: int
     window: WindowId
@@ -76,7 +76,6 @@ class Granted:
         presented: The relayed ticket and the tokens that came with it.
         decode: Who granted.
         window: The window.
-        policy: How the receiver lands.
         window_pages: How many pages the window has room for.
         generations: The receiver's generations, to be stated back.
         layout: The layout that the receiver expects.
@@ -89,7 +88,6 @@ class Granted:
     presented: Presented
     decode: Peer
     window: WindowId
-    policy: LandingPolicy
     window_pages: int
     generations: tuple[int, ...]
     layout: str
@@ -146,6 +144,14 @@ class WindowFenced:
 
     window: WindowId
     fence: Fence
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFailed:
+    """The host could not make a window."""
+
+    transfer: TransferId
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +238,7 @@ Event = (
     | PeerGone
     | Landed
     | WindowFenced
+    | WindowFailed
     | StepBegan
     | StepEnded
     | DecodeFinished

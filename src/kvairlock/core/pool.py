@@ -53,6 +53,7 @@ class Lease:
         generations: Their content counters when they were reserved, shape (pages,).
         holds: Who may still read or write, with the number of registrations.
         live: False once the lease has ended.
+        fence: The evidence on which the last remote writer was let go.
     """
 
     id: LeaseId
@@ -61,6 +62,7 @@ class Lease:
     generations: Generations
     holds: dict[Hold, int] = field(default_factory=dict)
     live: bool = True
+    fence: Fence = Fence.LOCAL
 
     def hold(self, kind: Hold) -> None:
         """Register one more reader or writer."""
@@ -127,6 +129,11 @@ class Pool:
     def pages_free(self) -> int:
         """How many pages can be reserved now."""
         return self._free_count
+
+    @property
+    def pages_coming(self) -> int:
+        """How many pages are free, or will be as soon as the host has zeroed them."""
+        return self._free_count + int(np.count_nonzero(self.stage == PageStage.FENCED))
 
     @property
     def free_list(self) -> Pages:

@@ -1,0 +1,84 @@
+"""One synchronous turn of a node: event in, effects out, invariants checked in between.
+
+    handle(event, now) -> effects        deadline() -> Instant | None        tick(now) -> effects
+
+A broken invariant ends the request that was worked on and quarantines its pages. Only if the books
+do not add up afterwards either can the node not go on: `LedgerBroken` tells the host to flush the
+evidence and stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvairlock.core import invariants
+from kvairlock.core.decode import DecodeNode
+from kvairlock.core.effects import Effect
+from kvairlock.core.errors import InvariantBroken, Reason, Refusal, Stage
+from kvairlock.core.events import Event, Told
+from kvairlock.core.prefill import PrefillNode
+from kvairlock.core.terms import Instant, TransferId
+
+Machine = DecodeNode | PrefillNode
+
+
+class LedgerBroken(InvariantBroken):
+    """The node's own ledger can no longer be trusted."""
+
+
+class Node:
+    """The host's handle on one machine.
+
+    Args:
+        machine: The prefill or decode machine.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def handle(self, event: Event, now: Instant) -> list[Effect]:
+        """Take one event and return what should happen, in order.
+
+        Raises:
+            LedgerBroken: The node must stop.
+        """
+        return self._turn(lambda: self.machine.handle(event, now), _transfer_of(event), now)
+
+    def tick(self, now: Instant) -> list[Effect]:
+        """Handle deadlines that have passed; after a resume this comes before any message.
+
+        Raises:
+            LedgerBroken: The node must stop.
+        """
+        return self._turn(lambda: self.machine.tick(now), None, now)
+
+    def deadline(self) -> Instant | None:
+        """Return when `tick` is due."""
+        return self.machine.deadline()
+
+    def _turn(
+        self, step: Callable[[], None], transfer: TransferId | None, now: Instant
+    ) -> list[Effect]:
+        books = self.machine.books
+        try:
+            step()
+            invariants.check(books.pool)
+        except InvariantBroken as broken:
+            books.counters["invariant_broken"] += 1
+            books.record("invariant_broken", None, invariant=broken.invariant, detail=str(broken))
+            self._recover(broken, transfer, now)
+        return books.take()
+
+    def _recover(self, broken: InvariantBroken, transfer: TransferId | None, now: Instant) -> None:
+        try:
+            if transfer is not None:
+                refusal = Refusal(Reason.INVARIANT, Stage.DECODE, str(broken))
+                self.machine.fail(transfer, refusal, now)
+            invariants.check(self.machine.books.pool)
+        except InvariantBroken as again:
+            raise LedgerBroken(again.invariant, str(again)) from broken
+
+
+def _transfer_of(event: Event) -> TransferId | None:
+    subject = event.message if isinstance(event, Told) else event
+    return getattr(subject, "transfer", None)

@@ -1,0 +1,108 @@
+"""One request on a decode node, as data: what was asked, granted, stated and judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvairlock.core.capacity import Demand
+from kvairlock.core.errors import Reason, Refusal, Stage
+from kvairlock.core.events import Submitted
+from kvairlock.core.handoff import Expectation, HandoffStage, Verdict
+from kvairlock.core.messages import Receipt, RequestTicket
+from kvairlock.core.pool import Lease
+from kvairlock.core.terms import Instant, Owner, Pages, PageSpan, TransferId
+from kvairlock.core.windows import Window
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeLimits:
+    """Deadlines and caps of a decode node.
+
+    Args:
+        queue_ms: Longest wait for pages.
+        prefill_ms: Longest wait for the receipt.
+        landing_ms: Longest wait for the window to be out of every writer's reach.
+        decode_ms: Longest generation.
+        landing_pages: Pages that may be in windows at one time, over all tenants.
+        queue_max: Requests that may wait for pages.
+    """
+
+    queue_ms: int
+    prefill_ms: int
+    landing_ms: int
+    decode_ms: int
+    landing_pages: int
+    queue_max: int
+
+
+@dataclass(slots=True)
+class Reception:
+    """One request on this node."""
+
+    name: TransferId
+    ticket: RequestTicket
+    asked: Submitted
+    demand: Demand
+    deadline: Instant
+    stage: HandoffStage = HandoffStage.OFFERED
+    lease: Lease | None = None
+    window: Window | None = None
+    receipt: Receipt | None = None
+    want: Expectation | None = None
+    verdict: Verdict | None = None
+    tables: tuple[Pages, ...] = ()
+    span: PageSpan | None = None
+    reland_at: Instant | None = None
+    computed_tokens: int = 0
+    generated_tokens: int = 0
+
+    @property
+    def owner(self) -> Owner:
+        """Whose request it is."""
+        return self.ticket.owner
+
+    def covers(self, verdict: Verdict) -> Verdict:
+        """Return a later verdict together with the checks that an earlier one passed."""
+        before = self.verdict.checks if self.verdict else ()
+        return Verdict(verdict.refusal, before + verdict.checks)
+
+
+def refusal_for_wait(reception: Reception, limits: DecodeLimits, draining_pages: int) -> Refusal:
+    """Say why a request whose deadline has passed is refused.
+
+    Args:
+        reception: The request, in the stage in which it waited.
+        limits: The deadlines.
+        draining_pages: Pages of this node that wait for a fence.
+    """
+    match reception.stage:
+        case HandoffStage.OFFERED:
+            reason = Reason.DRAINING if draining_pages else Reason.CAPACITY
+            message = f"no pages were free within {limits.queue_ms} ms"
+            return Refusal(reason, Stage.DECODE_ADMISSION, message)
+        case HandoffStage.CONFIRMED:
+            message = f"not finished within {limits.decode_ms} ms"
+            return Refusal(Reason.TIMEOUT, Stage.DECODE, message)
+        case HandoffStage.REPORTED:
+            message = "a writer kept the window; it could not be taken out of its reach"
+            return Refusal(Reason.MISSING_EVIDENCE, Stage.TRANSFER, message)
+        case _:
+            message = f"no receipt within {limits.prefill_ms} ms"
+            return Refusal(Reason.TIMEOUT, Stage.TRANSFER, message)
+
+
+def choice_tables(pages: Pages, demand: Demand, page_tokens: int) -> tuple[Pages, ...]:
+    """Give each choice a page table: full prompt pages are shared, the last one is its own.
+
+    Args:
+        pages: The lease's pages, shape (pages,): those of the first choice, then the own pages of
+            each further one.
+        demand: What the request needs.
+        page_tokens: Token slots of a page.
+    """
+    shared = demand.shared_pages(page_tokens)
+    each = Demand(demand.prompt_tokens, demand.max_tokens).decode_pages(page_tokens)
+    own = pages[each:].reshape(demand.choices - 1, each - shared)
+    return (pages[:each], *(np.concatenate([pages[:shared], row]) for row in own))

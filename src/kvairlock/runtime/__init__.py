@@ -1,0 +1,1 @@
+"""What stands between the core and a running process: ports, turns, hosts, settings."""

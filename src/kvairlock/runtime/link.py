@@ -1,0 +1,236 @@
+"""One authenticated channel over a unix socket: messages one way, files with them, in order.
+
+A window's file descriptor travels beside the frame that grants it (SCM_RIGHTS). Both ends send a
+`Hello` first; what does not authenticate closes the channel with a typed reason.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+from anyio.abc import SocketStream, UNIXSocketStream
+
+from kvairlock.core.errors import Misuse, PeerIncompatible, PeerMisbehaved, Reason
+from kvairlock.core.messages import Grant, Message
+from kvairlock.core.terms import NodeName, Peer
+from kvairlock.wire.frames import (
+    HEADER,
+    NONCE_BYTES,
+    Hello,
+    Session,
+    frame_bytes,
+    open_hello,
+    seal_hello,
+)
+from kvairlock.wire.keys import Keyring
+
+READ_BYTES = 256 * 1024
+FILES_MAX = 16
+
+
+class ChannelClosed(Exception):
+    """The other end has closed the channel or is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What this process says of itself in every hello.
+
+    Args:
+        peer: Name, role and incarnation.
+        ring: The cluster's keys.
+        layout: Digest of the model layout; empty for a process that holds no pages.
+        verify: False only in drills in which the `frame` guard is off.
+    """
+
+    peer: Peer
+    ring: Keyring
+    layout: str = ""
+    verify: bool = True
+
+    def hello(self, to: str) -> Hello:
+        """Return a fresh hello for one channel."""
+        return Hello(self.peer, to, secrets.token_bytes(NONCE_BYTES), self.layout)
+
+
+class Link:
+    """An open channel; made by `dial` or `serve`."""
+
+    def __init__(self, stream: UNIXSocketStream) -> None:
+        self._stream = stream
+        self._buffer = bytearray()
+        self._files: deque[int] = deque()
+        self._lock = anyio.Lock()
+        self._session: Session | None = None
+        self.hello: Hello | None = None
+
+    @property
+    def peer(self) -> Peer:
+        """Who is on the other end, as its hello authenticated it."""
+        if self.hello is None:
+            raise Misuse("the channel is not open yet")
+        return self.hello.peer
+
+    @property
+    def stream(self) -> UNIXSocketStream:
+        """The socket, for credentials."""
+        return self._stream
+
+    async def greet(self, me: Identity, to: str) -> None:
+        """Send our hello, read theirs, derive the session.
+
+        Raises:
+            PeerMisbehaved: Theirs is forged or for somebody else.
+            PeerIncompatible: Theirs is of another version, or holds another page layout.
+            ChannelClosed: They left.
+        """
+        mine = me.hello(to)
+        await self._put(seal_hello(me.ring, mine))
+        await self._take_hello(me, mine)
+
+    async def answer(self, me: Identity) -> None:
+        """Read their hello, then send ours: what `greet` does, from the listening end."""
+        theirs = open_hello(me.ring, await self._frame(), me.verify)
+        mine = me.hello(theirs.peer.node)
+        await self._put(seal_hello(me.ring, mine))
+        self._open(me, mine, theirs)
+
+    async def send(self, message: Message, file: int | None = None) -> None:
+        """Send a message, with a file descriptor beside it if given.
+
+        Raises:
+            ChannelClosed: They left.
+        """
+        if self._session is None:
+            raise Misuse("the channel is not open yet")
+        async with self._lock:
+            await self._put(self._session.seal(message), file)
+
+    async def receive(self) -> tuple[Message, int | None]:
+        """Return the next message and, with a grant, the file descriptor that came with it.
+
+        Raises:
+            PeerMisbehaved: The frame is forged, malformed, or a grant without a file.
+            PeerIncompatible: The frame is of another version.
+            ChannelClosed: They left.
+        """
+        if self._session is None:
+            raise Misuse("the channel is not open yet")
+        message = self._session.open(await self._frame())
+        if not isinstance(message, Grant):
+            return message, None
+        if not self._files:
+            raise PeerMisbehaved(Reason.MALFORMED, "a grant without its window file")
+        return message, self._files.popleft()
+
+    async def close(self) -> None:
+        """Close the channel and every file that nobody took."""
+        while self._files:
+            os.close(self._files.popleft())
+        with anyio.CancelScope(shield=True):
+            await self._stream.aclose()
+
+    async def _take_hello(self, me: Identity, mine: Hello) -> None:
+        self._open(me, mine, open_hello(me.ring, await self._frame(), me.verify))
+
+    def _open(self, me: Identity, mine: Hello, theirs: Hello) -> None:
+        self._session = Session(me.ring, mine, theirs, verify=me.verify)
+        if mine.layout and theirs.layout and mine.layout != theirs.layout:
+            raise PeerIncompatible(
+                f"{theirs.peer.node} holds pages of another model, dtype or page size"
+            )
+        self.hello = theirs
+
+    async def _put(self, data: bytes, file: int | None = None) -> None:
+        try:
+            if file is not None:
+                # The file rides on the first byte; the rest follows as an ordinary write.
+                await self._stream.send_fds(data[:1], [file])
+                data = data[1:]
+            await self._stream.send(data)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+            raise ChannelClosed from None
+
+    async def _frame(self) -> bytes:
+        await self._fill(HEADER.size)
+        total = HEADER.size + frame_bytes(bytes(self._buffer[: HEADER.size]))
+        await self._fill(total)
+        frame = bytes(self._buffer[:total])
+        del self._buffer[:total]
+        return frame
+
+    async def _fill(self, count: int) -> None:
+        while len(self._buffer) < count:
+            try:
+                data, files = await self._stream.receive_fds(READ_BYTES, FILES_MAX)
+            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                raise ChannelClosed from None
+            except OSError:
+                raise ChannelClosed from None
+            for file in files:
+                os.set_inheritable(file, False)
+                self._files.append(file)
+            self._buffer += data
+
+
+async def dial(path: Path, me: Identity, to: NodeName) -> Link:
+    """Connect to a process by its socket and its name.
+
+    Raises:
+        OSError: Nobody listens there.
+        PeerMisbehaved: Whoever listens does not authenticate as `to`.
+        PeerIncompatible: It is of another version or layout.
+        ChannelClosed: It left during the greeting.
+    """
+    link = Link(await anyio.connect_unix(path))
+    try:
+        await link.greet(me, to)
+        if link.peer.node != to:
+            raise PeerMisbehaved(Reason.IDENTITY, f"{link.peer.node} answered for {to}")
+    except BaseException:
+        await link.close()
+        raise
+    return link
+
+
+async def serve(
+    path: Path,
+    me: Identity,
+    handle: Callable[[Link], Awaitable[None]],
+    refused: Callable[[Exception], None],
+) -> None:
+    """Listen on a socket that only this user can reach, until cancelled.
+
+    Args:
+        path: The socket's path.
+        me: What this process says of itself.
+        handle: Called with each authenticated channel; the channel closes when it returns.
+        refused: Told why a channel was refused.
+    """
+    mask = os.umask(0o177)
+    try:
+        listener = await anyio.create_unix_listener(path)
+    finally:
+        os.umask(mask)
+
+    async def one(stream: SocketStream) -> None:
+        assert isinstance(stream, UNIXSocketStream)  # noqa: S101 - the listener is a unix one
+        link = Link(stream)
+        try:
+            await link.answer(me)
+            await handle(link)
+        except (PeerMisbehaved, PeerIncompatible) as error:
+            refused(error)
+        except ChannelClosed:
+            pass
+        finally:
+            await link.close()
+
+    async with listener:
+        await listener.serve(one)

@@ -1,0 +1,208 @@
+"""Settings as one table of typed fields: TOML is checked against it, docs and schema come from it.
+
+Unknown names are errors: a setting with a typing mistake must not silently be the default.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from kvairlock.core.errors import KvairlockError
+from kvairlock.core.guards import Guard, GuardSet
+from kvairlock.core.terms import LandingPolicy, NodeName, Role
+
+Name = Annotated[
+    str,
+    Meta(pattern="^[a-z][a-z0-9-]{0,31}$", description="Name of the process, unique."),
+]
+
+
+class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The HTTP front."""
+
+    host: Annotated[str, Meta(description="Address to listen on; loopback unless you say so.")] = (
+        "127.0.0.1"
+    )
+    port: Annotated[int, Meta(ge=0, le=65535, description="Port; 0 takes a free one.")] = 8000
+    context_tokens: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Context window to advertise, in tokens (prompt plus max_tokens); 0 takes "
+            "what the largest route was measured to hold. Requests are routed by length, and never more "
+            "is advertised than a route that is up now holds.",
+        ),
+    ] = 0
+    body_bytes_max: Annotated[
+        int, Meta(ge=1024, description="Largest request body, in bytes; more is 413.")
+    ] = 1024 * 1024
+    max_tokens_default: Annotated[
+        int, Meta(ge=1, description="Tokens to generate when a request does not say.")
+    ] = 16
+    choices_max: Annotated[int, Meta(ge=1, description="Largest `n` of a request.")] = 8
+    ticket_s: Annotated[
+        int, Meta(ge=1, description="Seconds after which a request ticket is worthless.")
+    ] = 120
+
+
+class PrefillSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One prefill node."""
+
+    name: Name
+    pages: Annotated[int, Meta(ge=1, description="Pages of the KV pool.")] = 512
+    chunk_tokens: Annotated[
+        int, Meta(ge=1, description="Prompt tokens computed in one go (chunked prefill).")
+    ] = 256
+    prefix_share: Annotated[
+        float,
+        Meta(ge=0, le=1, description="Largest share of the pool that finished prefixes may keep."),
+    ] = 0.5
+
+
+class DecodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One decode node."""
+
+    name: Name
+    pages: Annotated[int, Meta(ge=1, description="Pages of the KV pool.")] = 1024
+    landing: Annotated[
+        LandingPolicy,
+        Meta(description="How remote writes become pages; `direct` in drills only."),
+    ] = LandingPolicy.COPY
+    landing_pages: Annotated[
+        int,
+        Meta(ge=0, description="Pages that may be in windows at one time; 0 takes the pool's."),
+    ] = 0
+    tenant_share: Annotated[
+        float,
+        Meta(gt=0, le=1, description="Largest share of landing memory that one tenant may pin."),
+    ] = 0.5
+    batch_max: Annotated[int, Meta(ge=1, description="Choices in one decode step, at most.")] = 32
+    queue_max: Annotated[
+        int, Meta(ge=1, description="Requests that may wait for pages; more is 503.")
+    ] = 256
+
+
+class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Deadlines of the stages and of silence, all in milliseconds."""
+
+    queue_ms: Annotated[int, Meta(ge=1, description="Longest wait for pages.")] = 10_000
+    prefill_ms: Annotated[
+        int, Meta(ge=1, description="Longest wait of decode for the receipt.")
+    ] = 30_000
+    verdict_ms: Annotated[
+        int, Meta(ge=1, description="Longest wait of prefill for the verdict, and for landing.")
+    ] = 10_000
+    decode_ms: Annotated[int, Meta(ge=1, description="Longest generation.")] = 300_000
+    beat_ms: Annotated[int, Meta(ge=10, description="Time between two signs of life.")] = 250
+    lost_ms: Annotated[
+        int, Meta(ge=50, description="Silence after which a node counts as lost.")
+    ] = 3_000
+    start_ms: Annotated[int, Meta(ge=100, description="Longest start of a process.")] = 30_000
+
+
+class DrillSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Drill mode: faults on purpose. A node with a guard off refuses to start outside it."""
+
+    enabled: Annotated[bool, Meta(description="Allow guards to be off and failpoints armed.")] = (
+        False
+    )
+    guards_off: Annotated[
+        tuple[Guard, ...], Meta(description="Guards that do not enforce; see docs/guards.md.")
+    ] = ()
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole embedded stack."""
+
+    model: Annotated[str, Meta(description="Model to serve.")] = "recall"
+    page_tokens: Annotated[int, Meta(ge=1, le=1024, description="Token slots of a page.")] = 16
+    restart: Annotated[
+        bool, Meta(description="Start a process again that has died, as a new incarnation.")
+    ] = True
+    gateway: GatewaySettings = GatewaySettings()
+    prefill: tuple[PrefillSettings, ...] = (PrefillSettings(name="prefill-0"),)
+    decode: tuple[DecodeSettings, ...] = (DecodeSettings(name="decode-0"),)
+    limits: LimitSettings = LimitSettings()
+    drill: DrillSettings = DrillSettings()
+
+    @property
+    def guards(self) -> GuardSet:
+        """The guards that enforce."""
+        return GuardSet(frozenset(self.drill.guards_off))
+
+    @property
+    def nodes(self) -> dict[NodeName, Role]:
+        """Names and roles of all nodes."""
+        named = [(NodeName(p.name), Role.PREFILL) for p in self.prefill]
+        return dict(named + [(NodeName(d.name), Role.DECODE) for d in self.decode])
+
+
+class SettingsWrong(KvairlockError):
+    """Settings that cannot be used; the message says where and why."""
+
+    code = "settings_wrong"
+
+
+GATEWAY_NAME = NodeName("gateway")
+
+
+def parse(text: str) -> Settings:
+    """Read settings from TOML.
+
+    Raises:
+        SettingsWrong: It is no TOML, a value is wrong or unknown, or values contradict.
+    """
+    try:
+        settings = msgspec.convert(tomllib.loads(text), Settings)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsWrong(f"not TOML: {error}") from None
+    except msgspec.ValidationError as error:
+        raise SettingsWrong(str(error)) from None
+    check(settings)
+    return settings
+
+
+def load(path: Path) -> Settings:
+    """Read settings from a TOML file.
+
+    Raises:
+        SettingsWrong: The file cannot be read or used.
+    """
+    try:
+        return parse(path.read_text())
+    except OSError as error:
+        raise SettingsWrong(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SettingsWrong(f"{path}: not UTF-8 text") from None
+
+
+def check(settings: Settings) -> None:
+    """Refuse settings whose values contradict each other.
+
+    Raises:
+        SettingsWrong: The message names the setting.
+    """
+    if not settings.prefill or not settings.decode:
+        raise SettingsWrong("a stack needs at least one [[prefill]] and one [[decode]]")
+    names = [GATEWAY_NAME, *(p.name for p in settings.prefill), *(d.name for d in settings.decode)]
+    if len(set(names)) != len(names):
+        raise SettingsWrong("every process needs a name of its own (`gateway` is taken)")
+    if settings.limits.lost_ms <= 2 * settings.limits.beat_ms:
+        raise SettingsWrong("limits.lost_ms must be over twice limits.beat_ms")
+    if settings.drill.enabled:
+        return
+    if not settings.guards.all_on:
+        off = ", ".join(sorted(settings.drill.guards_off))
+        raise SettingsWrong(f"guards are off outside drill mode: {off} (drill.enabled = true?)")
+    if any(d.landing is LandingPolicy.DIRECT for d in settings.decode):
+        raise SettingsWrong("landing = 'direct' is for drills only (drill.enabled = true?)")
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of the settings file."""
+    return msgspec.json.schema(Settings)
