@@ -115,6 +115,11 @@ class Failpoints:
         if gate is not None:
             gate.opened.set()
 
+    def release_all(self) -> None:
+        """Disarm every name and wake all who wait: the process ends."""
+        for name in Failpoint:
+            self.release(name)
+
     def _arrive(self, reached: Reached) -> _Gate | None:
         """The gate to wait at, or None if this arrival passes."""
         with self._lock:

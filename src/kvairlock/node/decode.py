@@ -1,0 +1,281 @@
+"""A decode process: lands windows, and generates for all requests that may be read, in batches.
+
+Requests join and leave the batch between steps (continuous batching). A step begins by asking the
+core which page tables still hold, and the pages stay held until the step has ended.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import anyio
+import anyio.to_thread
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+from kvairlock.core.decode import DecodeNode
+from kvairlock.core.effects import (
+    CloseWindow,
+    Effect,
+    Land,
+    OpenWindow,
+    ProbeWindow,
+    StartDecode,
+    StopDecode,
+)
+from kvairlock.core.errors import KvairlockError, Stage
+from kvairlock.core.events import (
+    DecodeFinished,
+    EngineFailed,
+    Landed,
+    StepBegan,
+    StepEnded,
+    Submitted,
+    Told,
+    WindowFailed,
+    WindowFenced,
+)
+from kvairlock.core.messages import (
+    Cancel,
+    Chunk,
+    Ended,
+    Grant,
+    Message,
+    Receipt,
+    Released,
+    Submit,
+)
+from kvairlock.core.node import Node
+from kvairlock.core.terms import Claimant, NodeName, Peer, TransferId
+from kvairlock.engine.sampling import greedy
+from kvairlock.node.answers import Answer, Answers
+from kvairlock.node.host import Equipment, Host, token_ids
+from kvairlock.node.names import fresh_seed, fresh_window
+from kvairlock.runtime.failpoints import Failpoint
+from kvairlock.runtime.ports import Busy, ReceivingSide, TransportFull, WindowTampered
+from kvairlock.transport.checksums import page_digests
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One choice of one request in a batch."""
+
+    answers: Answers
+    choice: int
+
+
+class DecodeHost(Host):
+    """The host of a decode node.
+
+    Args:
+        equipment: What the process is given.
+        machine: The core's machine.
+        landing: The receiving side of the transport.
+        batch_max: Choices in one step, at most.
+    """
+
+    def __init__(
+        self, equipment: Equipment, machine: DecodeNode, landing: ReceivingSide, batch_max: int
+    ) -> None:
+        super().__init__(equipment, Node(machine))
+        self.machine, self.landing, self.batch_max = machine, landing, batch_max
+        self.submits: dict[TransferId, Submit] = {}
+        self.active: dict[TransferId, Answers] = {}
+        self._has_work = anyio.Event()
+
+    # Messages
+
+    def hear(self, peer: Peer, message: Message, file: int | None) -> None:
+        """Take a message of a gateway or of a prefill node."""
+        match message:
+            case Submit():
+                self._submit(peer, message)
+            case Cancel(transfer):
+                name = self._names().get(transfer, transfer)
+                self.tell(Told(peer, Cancel(name)))
+            case Receipt() | Released():
+                self.tell(Told(peer, message))
+            case _:
+                log.warning("unexpected message", kind=type(message).__name__, peer=peer.node)
+
+    def _submit(self, peer: Peer, submit: Submit) -> None:
+        presented = self.present(
+            submit.ticket, submit.tenant, submit.tokens, Stage.DECODE_ADMISSION
+        )
+        self.submits.setdefault(submit.transfer, submit)
+        self.tell(
+            Submitted(
+                transfer=submit.transfer,
+                presented=presented,
+                claimant=Claimant(peer.node, peer.incarnation, submit.nonce),
+                gateway=peer,
+                prefill=submit.prefill,
+                max_tokens=submit.max_tokens,
+                choices=submit.choices,
+                window=fresh_window(),
+                seed=fresh_seed(),
+            )
+        )
+
+    def _names(self) -> dict[TransferId, TransferId]:
+        """The core's name of each request, by the name that its gateway uses."""
+        return {r.asked.transfer: name for name, r in self.machine.receptions.items()}
+
+    def post(self, to: NodeName, message: Message) -> None:
+        """Send a message of the core, and forget the prompt of a request that has ended."""
+        super().post(to, message)
+        if isinstance(message, Ended):
+            self.submits.pop(message.transfer, None)
+
+    # Effects
+
+    def perform(self, effect: Effect) -> None:
+        """Carry out what only a decode node does."""
+        match effect:
+            case OpenWindow():
+                self._open_window(effect)
+            case Land():
+                self.start(self._land, effect)
+            case CloseWindow(window):
+                self._close_window(window)
+            case ProbeWindow(window):
+                fence = self.landing.try_fence(window)
+                if fence is not None:
+                    self._events.append(WindowFenced(window, fence))
+            case StartDecode():
+                self._start_decode(effect)
+            case StopDecode(transfer):
+                self.active.pop(transfer, None)
+            case _:
+                log.error("effect of another node", kind=type(effect).__name__)
+
+    def _open_window(self, effect: OpenWindow) -> None:
+        submit = self.submits[self.machine.receptions[effect.transfer].asked.transfer]
+        try:
+            opened = self.landing.open(effect.window, effect.pages)
+        except TransportFull as error:
+            self._events.append(WindowFailed(effect.transfer, str(error)))
+            return
+        grant = Grant(
+            transfer=effect.transfer,
+            ticket=submit.ticket,
+            tokens=submit.tokens,
+            window=effect.window,
+            policy=self.machine.policy,
+            offsets=opened.offsets,
+            generations=effect.generations,
+            layout=self.has.layout.digest,
+            seed=effect.seed,
+            patience_ms=effect.patience_ms,
+        )
+        self.links.send(effect.to, grant, opened.fd)
+
+    def _close_window(self, window: str) -> None:
+        try:
+            self.landing.close(window)
+        except KvairlockError:
+            # It was never opened: there was no room for it.
+            log.info("window was not open", window=window)
+
+    async def _land(self, effect: Land) -> None:
+        digests = await anyio.to_thread.run_sync(self._land_now, effect)
+        self.tell(Landed(effect.transfer, digests))
+
+    def _land_now(self, effect: Land) -> tuple[int, ...] | None:
+        self.points.reach(Failpoint.LAND, effect.transfer)
+        try:
+            landed = self.landing.land(effect.window, effect.pages)
+        except (TransportFull, WindowTampered) as error:
+            log.warning("window could not be landed", window=effect.window, reason=str(error))
+            return None
+        if isinstance(landed, Busy):
+            return None
+        return page_digests(self.has.memory.array, effect.pages, effect.seed)
+
+    def _start_decode(self, effect: StartDecode) -> None:
+        reception = self.machine.receptions[effect.transfer]
+        content = self.machine.receptions[effect.attached]
+        tokens = token_ids(self.submits[content.asked.transfer].tokens)
+        submit = self.submits[reception.asked.transfer]
+        choices = [
+            Answer(table, int(tokens[-1]), len(tokens) - 1, submit.max_tokens, submit.stop)
+            for table in effect.tables
+        ]
+        gateway = reception.asked.gateway.node
+        self.active[effect.transfer] = Answers(effect.transfer, submit.transfer, gateway, choices)
+        self._has_work.set()
+
+    # Generating
+
+    async def work(self) -> None:
+        """Step through the batch while there is one, until cancelled."""
+        while True:
+            if not self.active:
+                self._has_work = anyio.Event()
+                await self._has_work.wait()
+            await self._step()
+
+    async def _step(self) -> None:
+        self.tell(StepBegan(tuple(self.active)))
+        seats = self._seats()
+        names = tuple(dict.fromkeys(seat.answers.transfer for seat in seats))
+        idle = tuple(name for name in self.active if name not in names)
+        self.tell(StepEnded(idle, (0,) * len(idle)))
+        if not seats:
+            return
+        try:
+            tokens = await anyio.to_thread.run_sync(self._forward, seats)
+        except Exception as error:
+            log.error("the engine failed", error=type(error).__name__)
+            self._engine_failed(names, type(error).__name__)
+            return
+        counts = Counter(seat.answers.transfer for seat in seats)
+        self.tell(StepEnded(names, tuple(counts[name] for name in names)))
+        for seat, token in zip(seats, tokens.tolist(), strict=True):
+            self._take(seat, token)
+
+    def _seats(self) -> list[Seat]:
+        """Choose who takes part: oldest first, and whoever was left out moves ahead."""
+        seats = [Seat(a, choice) for a in self.active.values() for choice in a.open]
+        chosen = seats[: self.batch_max]
+        for name in dict.fromkeys(seat.answers.transfer for seat in chosen):
+            if len(seats) > self.batch_max:
+                self.active[name] = self.active.pop(name)
+        return chosen
+
+    def _forward(self, seats: Sequence[Seat]) -> NDArray[np.int32]:
+        names = ",".join(dict.fromkeys(seat.answers.transfer for seat in seats))
+        self.points.reach(Failpoint.DECODE_STEP, names)
+        rows = [seat.answers.choices[seat.choice].row() for seat in seats]
+        return greedy(self.has.model.forward(rows, self.cache))
+
+    def _engine_failed(self, names: tuple[TransferId, ...], kind: str) -> None:
+        self.tell(StepEnded(names, (0,) * len(names)))
+        for name in names:
+            self.tell(EngineFailed(name, f"the engine failed: {kind}"))
+
+    def _take(self, seat: Seat, token: int) -> None:
+        answers = seat.answers
+        if self.active.get(answers.transfer) is not answers:
+            return
+        text = answers.take(seat.choice, token, self.has.model.tokenizer)
+        finish = answers.choices[seat.choice].finish
+        chunk = Chunk(answers.alias, seat.choice, 1, text, finish)
+        self.links.send(answers.gateway, chunk)
+        if not answers.open:
+            self.tell(DecodeFinished(answers.transfer))
+
+    # Figures
+
+    def requests(self) -> Counter[str]:
+        """Return the number of requests by hand-over stage."""
+        return Counter(str(r.stage) for r in self.machine.receptions.values())
+
+    def windows(self) -> tuple[int, int]:
+        """Return the windows that are open, and those of them that are draining."""
+        return len(self.machine.windows), len(self.machine.windows.draining())

@@ -1,0 +1,359 @@
+"""The asyncio host of one core node: events in one at a time, effects out in order.
+
+Everything that touches the core runs in the event loop. Engine, landing and digests run in threads
+and come back as events; while they run, a hold in the core keeps their pages. Deadlines are handled
+before the next event whenever they have passed, so also first of all after a suspension.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+import numpy as np
+import structlog
+from anyio.abc import TaskGroup
+from numpy.typing import NDArray
+
+from kvairlock.core.capacity import CapacityReport
+from kvairlock.core.effects import CopyPages, Effect, Record, Scrub, Send, Value, ZeroTail
+from kvairlock.core.errors import KvairlockError, Misuse, PeerMisbehaved, Reason, Refusal, Stage
+from kvairlock.core.events import Event, PeerGone, PeerLost, PeerUp, Presented, ScrubDone
+from kvairlock.core.evidence import EVENTS, Sensitivity
+from kvairlock.core.guards import Guard
+from kvairlock.core.messages import Beat, Drill, Inspect, Message, NodeStatus
+from kvairlock.core.node import LedgerBroken, Node
+from kvairlock.core.terms import NodeName, Peer, Role
+from kvairlock.engine.cache import PagedCache
+from kvairlock.engine.layout import Layout
+from kvairlock.engine.model import Model
+from kvairlock.node.links import Links
+from kvairlock.runtime import clock
+from kvairlock.runtime.failpoints import Failpoint, Failpoints, Reached
+from kvairlock.runtime.link import Identity
+from kvairlock.runtime.settings import Settings
+from kvairlock.sink.jsonl import JsonLines
+from kvairlock.transport.memory import PoolMemory
+from kvairlock.wire import tickets
+from kvairlock.wire.keys import Keyring, input_digest
+
+Subject = TypeVar("Subject")
+EVIDENCE_BEAT_NS = 5_000_000_000
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What a node process is given.
+
+    Args:
+        settings: The stack's settings.
+        report: What this process measured about itself.
+        peer: Who it is.
+        ring: The cluster's keys.
+        model: The model.
+        layout: Its page layout.
+        memory: The pool's memory.
+        sink: Where evidence goes.
+        run: Folder of the sockets.
+    """
+
+    settings: Settings
+    report: CapacityReport
+    peer: Peer
+    ring: Keyring
+    model: Model
+    layout: Layout
+    memory: PoolMemory
+    sink: JsonLines
+    run: Path
+
+
+class Host(ABC):
+    """What prefill and decode processes have in common."""
+
+    def __init__(self, equipment: Equipment, core: Node) -> None:
+        self.has, self.core = equipment, core
+        self.cache = PagedCache(equipment.memory.array, equipment.layout)
+        drill = equipment.settings.drill.enabled
+        self.points = Failpoints(drill, on_reached=self._reached)
+        limits = equipment.settings.limits
+        me = Identity(
+            equipment.peer,
+            equipment.ring,
+            equipment.layout.digest,
+            verify=equipment.settings.guards.on(Guard.FRAME),
+        )
+        self.links = Links(
+            me,
+            limits.beat_ms,
+            limits.lost_ms,
+            hears=self._hears,
+            up=self._up,
+            lost=lambda peer: self.tell(PeerLost(peer)),
+            gone=lambda peer: self.tell(PeerGone(peer)),
+            refused=self._frame_refused,
+        )
+        self.gateways: set[NodeName] = set()
+        self.tasks: TaskGroup | None = None
+        self._loop = asyncio.get_running_loop()
+        self._events: deque[Event] = deque()
+        self._is_turning = False
+        self._moved = anyio.Event()
+        self._broken: LedgerBroken | None = None
+        self._recorded_beat_at = clock.now()
+
+    # What a kind of node adds
+
+    @abstractmethod
+    def perform(self, effect: Effect) -> None:
+        """Carry out an effect that only this kind of node has."""
+
+    @abstractmethod
+    def hear(self, peer: Peer, message: Message, file: int | None) -> None:
+        """Take a message that only this kind of node gets."""
+
+    @abstractmethod
+    async def work(self) -> None:
+        """Run the engine until cancelled."""
+
+    @abstractmethod
+    def requests(self) -> Counter[str]:
+        """Return the number of requests by stage."""
+
+    @abstractmethod
+    def windows(self) -> tuple[int, int]:
+        """Return the windows that are open, and those of them that are draining."""
+
+    # The turn
+
+    def tell(self, event: Event) -> None:
+        """Take one event; its effects are carried out before this returns, in order."""
+        self._events.append(event)
+        self._run_turns()
+
+    def tell_from_thread(self, event: Event) -> None:
+        """Take one event from another thread, as soon as the loop turns."""
+        self._loop.call_soon_threadsafe(self.tell, event)
+
+    def _run_turns(self) -> None:
+        """Handle deadlines, then events until there are none; not entered twice."""
+        if self._is_turning or self._broken is not None:
+            return
+        self._is_turning = True
+        try:
+            self._tick()
+            while self._events:
+                self._perform(self.core.handle(self._events.popleft(), clock.now()))
+                self._tick()
+        except LedgerBroken as broken:
+            self._stop(broken)
+        finally:
+            self._is_turning = False
+            self._moved.set()
+
+    def _tick(self) -> None:
+        due = self.core.deadline()
+        if due is not None and due <= clock.now():
+            self._perform(self.core.tick(clock.now()))
+
+    def _stop(self, broken: LedgerBroken) -> None:
+        log.critical("the ledger cannot be trusted any more; stopping", invariant=broken.invariant)
+        self._broken = broken
+        if self.tasks is not None:
+            self.tasks.cancel_scope.cancel()
+
+    def _perform(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Record(event, owner, fields):
+                    self.has.sink.record(event, owner, self._pseudonyms(event, fields))
+                case Send(to, message):
+                    self.post(to, message)
+                case ZeroTail(page, used_tokens):
+                    self.cache.zero_tail(page, used_tokens)
+                case CopyPages(source, target):
+                    self.has.memory.array[target] = self.has.memory.array[source]
+                case Scrub(fenced):
+                    self.has.memory.scrub(fenced.pages)
+                    self._events.append(ScrubDone(fenced))
+                case _:
+                    self.perform(effect)
+
+    def post(self, to: NodeName, message: Message) -> None:
+        """Send a message of the core."""
+        self.links.send(to, message)
+
+    def start(self, work: Callable[[Subject], Coroutine[Any, Any, None]], subject: Subject) -> None:
+        """Run something in the background for as long as the node runs."""
+        if self.tasks is None:
+            raise Misuse("the node does not run")
+        self.tasks.start_soon(work, subject)
+
+    def _pseudonyms(self, event: str, fields: dict[str, Value]) -> dict[str, Value]:
+        """Replace tenants that the core names beside the owner: the sink knows only the owner's."""
+        row = EVENTS[event]
+        return {
+            name: self.has.sink.pseudonym("tenant", str(value))
+            if row[name].sensitivity is Sensitivity.PSEUDONYM
+            else value
+            for name, value in fields.items()
+        }
+
+    # Running
+
+    async def run(self, dials: dict[NodeName, Path], ready: Callable[[], None]) -> None:
+        """Serve until cancelled.
+
+        Args:
+            dials: Peers to keep a link to, with their sockets.
+            ready: Called once the node listens.
+
+        Raises:
+            LedgerBroken: The node's books do not add up; its evidence is complete up to here.
+        """
+        async with anyio.create_task_group() as tasks:
+            self.tasks = tasks
+            tasks.start_soon(self.links.listen, self.has.run / f"{self.has.peer.node}.sock")
+            for name, path in dials.items():
+                tasks.start_soon(self.links.dial, name, path)
+            tasks.start_soon(self.links.beat, self._sign_of_life)
+            tasks.start_soon(self._watch_deadlines)
+            tasks.start_soon(self.work)
+            await anyio.sleep(0)
+            ready()
+        if self._broken is not None:
+            raise self._broken
+
+    async def _watch_deadlines(self) -> None:
+        while True:
+            self._moved = anyio.Event()
+            due = self.core.deadline()
+            wait_s = math.inf if due is None else max(0.0, (due - clock.now()) / 1e9)
+            with anyio.move_on_after(wait_s):
+                await self._moved.wait()
+            self._run_turns()
+
+    # Links
+
+    def _up(self, peer: Peer) -> None:
+        if peer.role is Role.GATEWAY:
+            self.gateways.add(peer.node)
+        self.tell(PeerUp(peer))
+
+    def _hears(self, peer: Peer, message: Message, file: int | None) -> None:
+        match message:
+            case Beat():
+                pass
+            case Inspect():
+                self.links.send(peer.node, self.status())
+            case Drill():
+                self._drill(message)
+                self.links.send(peer.node, self.status())
+            case _:
+                self.hear(peer, message, file)
+
+    def _frame_refused(self, peer: str, reason: str) -> None:
+        log.warning("frame refused", peer=peer, reason=reason)
+        self.has.sink.record("frame_refused", None, {"peer": peer, "reason": reason})
+
+    def _sign_of_life(self, name: NodeName) -> Message:
+        now = clock.now()
+        if now - self._recorded_beat_at > EVIDENCE_BEAT_NS:
+            self._recorded_beat_at = now
+            self.has.sink.record("beat", None, {"records": self.has.sink.records})
+        return self.status() if name in self.gateways else Beat()
+
+    def status(self) -> NodeStatus:
+        """Return the node's figures."""
+        books = self.core.machine.books
+        windows, draining = self.windows()
+        return NodeStatus(
+            report=self.has.report,
+            pages={stage.name.lower(): count for stage, count in books.pool.count().items()},
+            windows=windows,
+            windows_draining=draining,
+            requests=dict(self.requests()),
+            links=self.links.names,
+            counters=dict(books.counters),
+            fences={str(fence): count for fence, count in books.drain.fences.items()},
+            points=tuple(f"{reached.name} {reached.detail}" for reached in self.points.reached()),
+        )
+
+    # Drills
+
+    def _drill(self, drill: Drill) -> None:
+        try:
+            point = Failpoint(drill.point)
+            if drill.action == "arm":
+                self.points.arm(point, drill.after)
+            else:
+                self.points.release(point)
+        except (KvairlockError, ValueError) as error:
+            log.warning("drill refused", reason=str(error))
+            return
+        self._record_point(point, drill.action)
+
+    def _reached(self, reached: Reached) -> None:
+        self._loop.call_soon_threadsafe(self._point_reached, reached)
+
+    def _point_reached(self, reached: Reached) -> None:
+        self._record_point(reached.name, "reached")
+        for name in self.gateways:
+            self.links.send(name, self.status())
+
+    def _record_point(self, point: Failpoint, action: str) -> None:
+        self.has.sink.record("failpoint", None, {"point": str(point), "action": action})
+
+    # Tickets
+
+    def present(self, ticket: bytes, tenant: str | None, tokens: bytes, stage: Stage) -> Presented:
+        """Verify what a ticket's signature vouches for, and digest what came with it.
+
+        Args:
+            ticket: The bytes as they came.
+            tenant: For whom they are presented; None for a node that only relays the ticket.
+            tokens: Token ids, little-endian int32.
+            stage: Where a refusal happens.
+        """
+        count = len(tokens) // 4
+        now_s = int(time.time())
+        try:
+            read = tickets.verify(
+                self.has.ring, ticket, check=self.has.settings.guards.on(Guard.TICKET)
+            )
+            digest = input_digest(
+                self.has.ring,
+                tickets.key_id_of(ticket),
+                read.salt,
+                self.has.layout.digest,
+                tokens,
+            )
+        except PeerMisbehaved as error:
+            refusal = Refusal(error.reason, stage, f"request ticket: {error}")
+            return Presented(refusal, tenant or "", b"", count, now_s)
+        tenant = read.owner.tenant if tenant is None else tenant
+        if not self._are_tokens(tokens):
+            refusal = Refusal(Reason.MALFORMED, stage, "the prompt is empty or has unknown tokens")
+            return Presented(refusal, tenant, digest, count, now_s)
+        return Presented(read, tenant, digest, count, now_s)
+
+    def _are_tokens(self, tokens: bytes) -> bool:
+        if not tokens or len(tokens) % 4:
+            return False
+        ids = token_ids(tokens)
+        return bool(ids.min() >= 0 and ids.max() < self.has.model.vocab_size)
+
+
+def token_ids(tokens: bytes) -> NDArray[np.int32]:
+    """Return token ids from their wire form, shape (tokens,)."""
+    return np.frombuffer(tokens, dtype="<i4").astype(np.int32, copy=False)

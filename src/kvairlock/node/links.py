@@ -1,0 +1,214 @@
+"""The links of one node to its peers: who is connected, who is silent, whose process has ended.
+
+A silent peer is lost but its link stays open: a process that was stopped may go on, and what it
+then says of its writes is evidence that nothing else can give. It counts as up again when it is
+heard. A process that has ended is noticed by its pidfd, whatever its sockets do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections import deque
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import anyio
+import structlog
+from anyio.abc import SocketAttribute
+
+from kvairlock.core.errors import PeerIncompatible, PeerMisbehaved
+from kvairlock.core.messages import Beat, Message
+from kvairlock.core.terms import Instant, NodeName, Peer
+from kvairlock.runtime import clock, link
+from kvairlock.runtime.link import ChannelClosed, Identity, Link
+from kvairlock.transport.fences import ProcessMissing, ProcessWatch
+
+REDIAL_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+CREDENTIALS = struct.Struct("3i")
+
+log = structlog.get_logger()
+
+
+class Outbox:
+    """Messages on their way to one peer, in order; beats that pile up are dropped."""
+
+    def __init__(self, channel: Link) -> None:
+        self.link = channel
+        self.heard_at: Instant = clock.now()
+        self.is_up = True
+        self._waiting: deque[tuple[Message, int | None]] = deque()
+        self._wake = anyio.Event()
+
+    def put(self, message: Message, file: int | None = None) -> None:
+        """Queue a message; `file` must stay open until it was sent."""
+        if isinstance(message, Beat) and self._waiting:
+            return
+        self._waiting.append((message, file))
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Send what is queued until the channel closes."""
+        while True:
+            await self._wake.wait()
+            self._wake = anyio.Event()
+            while self._waiting:
+                message, file = self._waiting.popleft()
+                await self.link.send(message, file)
+
+
+Hears = Callable[[Peer, Message, int | None], None]
+
+
+class Links:
+    """All links of one node.
+
+    Args:
+        me: What this process says of itself.
+        beat_ms: Time between two signs of life.
+        lost_ms: Silence after which a peer is lost.
+        hears: Told each message with the file that came with it.
+        up: Told when a peer is connected or heard again.
+        lost: Told when a peer is silent or its channel closed.
+        gone: Told when a peer's process has ended.
+        refused: Told who sent a frame that was refused, and why.
+    """
+
+    def __init__(
+        self,
+        me: Identity,
+        beat_ms: int,
+        lost_ms: int,
+        hears: Hears,
+        up: Callable[[Peer], None],
+        lost: Callable[[Peer], None],
+        gone: Callable[[Peer], None],
+        refused: Callable[[str, str], None],
+    ) -> None:
+        self._me, self._beat_ms, self._lost_ns = me, beat_ms, lost_ms * 1_000_000
+        self._hears, self._up, self._lost, self._gone = hears, up, lost, gone
+        self._refused = refused
+        self._open: dict[NodeName, Outbox] = {}
+        self._watched: set[Peer] = set()
+
+    @property
+    def names(self) -> tuple[NodeName, ...]:
+        """The peers that are connected and heard of."""
+        return tuple(sorted(name for name, box in self._open.items() if box.is_up))
+
+    def send(self, to: NodeName, message: Message, file: int | None = None) -> None:
+        """Queue a message; without a link it is lost, as it would be on the way."""
+        box = self._open.get(to)
+        if box is not None:
+            box.put(message, file)
+
+    async def listen(self, path: Path) -> None:
+        """Accept peers until cancelled."""
+
+        def refused(error: Exception) -> None:
+            self._refused("unknown", str(error))
+
+        await link.serve(path, self._me, self._run, refused)
+
+    async def dial(self, name: NodeName, path: Path) -> None:
+        """Keep a link to a peer that listens, until cancelled."""
+        failures = 0
+        while True:
+            try:
+                channel = await link.dial(path, self._me, name)
+                failures = 0
+                try:
+                    await self._run(channel, watch=True)
+                finally:
+                    await channel.close()
+            except (OSError, ChannelClosed):
+                pass
+            except (PeerMisbehaved, PeerIncompatible) as error:
+                self._refused(name, str(error))
+            await anyio.sleep(REDIAL_S[min(failures, len(REDIAL_S) - 1)])
+            failures += 1
+
+    async def beat(self, say: Callable[[NodeName], Message]) -> None:
+        """Give signs of life and notice silence, until cancelled.
+
+        Args:
+            say: Returns the sign of life for a peer.
+        """
+        while True:
+            now = clock.now()
+            for name, box in list(self._open.items()):
+                box.put(say(name))
+                if box.is_up and now - box.heard_at > self._lost_ns:
+                    box.is_up = False
+                    self._lost(box.link.peer)
+            await anyio.sleep(self._beat_ms / 1000)
+
+    async def _run(self, channel: Link, watch: bool = False) -> None:
+        peer, box = channel.peer, Outbox(channel)
+        if watch:
+            self._watch(channel)
+        self._open[peer.node] = box
+        self._up(peer)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._until_closed, box.run, tasks.cancel_scope)
+                tasks.start_soon(self._until_closed, self._reads(box), tasks.cancel_scope)
+        finally:
+            if self._open.get(peer.node) is box:
+                del self._open[peer.node]
+                if box.is_up:
+                    self._lost(peer)
+
+    async def _until_closed(
+        self, work: Callable[[], Awaitable[None]], scope: anyio.CancelScope
+    ) -> None:
+        try:
+            await work()
+        except ChannelClosed:
+            pass
+        except (PeerMisbehaved, PeerIncompatible) as error:
+            self._refused("peer", str(error))
+        scope.cancel()
+
+    def _reads(self, box: Outbox) -> Callable[[], Awaitable[None]]:
+        async def run() -> None:
+            while True:
+                message, file = await box.link.receive()
+                self._heard(box)
+                self._hears(box.link.peer, message, file)
+
+        return run
+
+    def _heard(self, box: Outbox) -> None:
+        box.heard_at = clock.now()
+        if not box.is_up:
+            box.is_up = True
+            self._up(box.link.peer)
+
+    def _watch(self, channel: Link) -> None:
+        """Watch the process on the other end by its pidfd.
+
+        The kernel names the process that listens; it answered our hello after that, so the number
+        cannot have gone to another process in between.
+        """
+        peer = channel.peer
+        if peer in self._watched:
+            return
+        raw = channel.stream.extra(SocketAttribute.raw_socket)  # noqa: S610 - not Django
+        data = raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+        try:
+            watch = ProcessWatch(CREDENTIALS.unpack(data)[0])
+        except ProcessMissing:
+            self._gone(peer)
+            return
+        self._watched.add(peer)
+        loop = asyncio.get_running_loop()
+
+        def ended() -> None:
+            loop.remove_reader(watch.fileno())
+            watch.close()
+            self._watched.discard(peer)
+            self._gone(peer)
+
+        loop.add_reader(watch.fileno(), ended)

@@ -1,0 +1,233 @@
+"""A prefill process: computes prompts chunk by chunk, and writes their pages into windows."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections import Counter, deque
+from dataclasses import dataclass
+
+import anyio
+import anyio.to_thread
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+from kvairlock.core.effects import (
+    Digest,
+    DropWindow,
+    Effect,
+    StartCompute,
+    StopCompute,
+    Write,
+)
+from kvairlock.core.errors import Stage
+from kvairlock.core.events import (
+    ComputeBegan,
+    Computed,
+    Digested,
+    EngineFailed,
+    Granted,
+    Told,
+    WriteEnded,
+)
+from kvairlock.core.messages import Grant, Message, Ruling, Withdraw
+from kvairlock.core.node import Node
+from kvairlock.core.prefill import PrefillNode
+from kvairlock.core.terms import Pages, Peer, TransferId, WindowId
+from kvairlock.engine.model import Row
+from kvairlock.node.host import Equipment, Host, token_ids
+from kvairlock.runtime.ports import WriteEnd, WriteStatus
+from kvairlock.transport.checksums import page_digests
+from kvairlock.transport.writer import Writer
+
+PAGE_KEY_BYTES = 16
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Prompt:
+    """A prompt that is being computed.
+
+    Args:
+        tokens: Token ids, shape (tokens,).
+        table: Page table, shape (pages,).
+        position: The next token to compute.
+        stop: One after the last.
+    """
+
+    tokens: NDArray[np.int32]
+    table: Pages
+    position: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class GrantedWindow:
+    """A window as it came: the file is ours to close until it is handed to the writer."""
+
+    transfer: TransferId
+    file: int
+    offsets: tuple[int, ...]
+
+
+class PrefillHost(Host):
+    """The host of a prefill node.
+
+    Args:
+        equipment: What the process is given.
+        machine: The core's machine.
+        chunk_tokens: Prompt tokens computed in one go.
+    """
+
+    def __init__(self, equipment: Equipment, machine: PrefillNode, chunk_tokens: int) -> None:
+        super().__init__(equipment, Node(machine))
+        self.machine, self.chunk_tokens = machine, chunk_tokens
+        self.writer = Writer(equipment.memory, self._write_ended, self.points)
+        self.granted: dict[WindowId, GrantedWindow] = {}
+        self.tokens: dict[TransferId, NDArray[np.int32]] = {}
+        self.prompts: dict[TransferId, Prompt] = {}
+        self._turns: deque[TransferId] = deque()
+        self._has_work = anyio.Event()
+        # Page keys never leave this process: a key of its own makes them worthless elsewhere.
+        self._page_key = secrets.token_bytes(32)
+
+    # Messages
+
+    def hear(self, peer: Peer, message: Message, file: int | None) -> None:
+        """Take a message of a decode node."""
+        match message:
+            case Grant() if file is not None:
+                self._grant(peer, message, file)
+            case Withdraw() | Ruling():
+                self.tell(Told(peer, message))
+            case _:
+                log.warning("unexpected message", kind=type(message).__name__, peer=peer.node)
+
+    def _grant(self, peer: Peer, grant: Grant, file: int) -> None:
+        if grant.window in self.granted or grant.transfer in self.tokens:
+            os.close(file)
+            log.warning("repeated grant", transfer=grant.transfer, peer=peer.node)
+            return
+        presented = self.present(grant.ticket, None, grant.tokens, Stage.PREFILL_ADMISSION)
+        self.granted[grant.window] = GrantedWindow(grant.transfer, file, grant.offsets)
+        self.tokens[grant.transfer] = token_ids(grant.tokens[: len(grant.tokens) // 4 * 4])
+        self.tell(
+            Granted(
+                transfer=grant.transfer,
+                presented=presented,
+                decode=peer,
+                window=grant.window,
+                window_pages=len(grant.offsets),
+                generations=grant.generations,
+                layout=grant.layout,
+                seed=grant.seed,
+                patience_ms=grant.patience_ms,
+                page_keys=self._page_keys(self.tokens[grant.transfer]),
+            )
+        )
+        if grant.transfer not in self.machine.jobs:
+            self.tokens.pop(grant.transfer, None)
+
+    def _page_keys(self, tokens: NDArray[np.int32]) -> tuple[bytes, ...]:
+        """Chain a key over the full pages: a page matches only behind the same beginning."""
+        size, key, keys = self.has.layout.page_tokens, b"", []
+        for start in range(0, len(tokens) - size + 1, size):
+            page = tokens[start : start + size].tobytes()
+            digest = hashlib.blake2b(key + page, key=self._page_key, digest_size=PAGE_KEY_BYTES)
+            key = digest.digest()
+            keys.append(key)
+        return tuple(keys)
+
+    # Effects
+
+    def perform(self, effect: Effect) -> None:
+        """Carry out what only a prefill node does."""
+        match effect:
+            case StartCompute():
+                self._start_compute(effect)
+            case StopCompute(transfer):
+                self.prompts.pop(transfer, None)
+                self.tokens.pop(transfer, None)
+            case Digest():
+                self.start(self._digest, effect)
+            case Write():
+                self._write(effect)
+            case DropWindow(_, window):
+                dropped = self.granted.pop(window, None)
+                if dropped is not None:
+                    os.close(dropped.file)
+            case _:
+                log.error("effect of another node", kind=type(effect).__name__)
+
+    def _start_compute(self, effect: StartCompute) -> None:
+        tokens = self.tokens[effect.transfer]
+        prompt = Prompt(tokens, effect.table, effect.start, effect.stop)
+        if prompt.position < prompt.stop:
+            self.prompts[effect.transfer] = prompt
+            self._turns.append(effect.transfer)
+            self._has_work.set()
+
+    async def _digest(self, effect: Digest) -> None:
+        digests = await anyio.to_thread.run_sync(
+            page_digests, self.has.memory.array, effect.pages, effect.seed
+        )
+        self.tell(Digested(effect.transfer, digests))
+
+    def _write(self, effect: Write) -> None:
+        window = self.granted.pop(effect.window)
+        # A window with too little room ends the write failed: the writer checks the grant.
+        offsets = window.offsets[: len(effect.pages)]
+        name = f"{effect.window} {effect.transfer}"
+        self.writer.submit(name, effect.pages, window.file, offsets)
+
+    def _write_ended(self, end: WriteEnd) -> None:
+        window, transfer = end.write.split(" ", 1)
+        done = end.status is WriteStatus.DONE
+        if not done:
+            log.warning("write failed", window=window, reason=end.reason)
+        self.tell_from_thread(
+            WriteEnded(TransferId(transfer), WindowId(window), done, end.bytes_written)
+        )
+
+    # Computing
+
+    async def work(self) -> None:
+        """Compute one chunk of one prompt after the other, in turn, until cancelled."""
+        while True:
+            if not self._turns:
+                self._has_work = anyio.Event()
+                await self._has_work.wait()
+            name = self._turns.popleft()
+            prompt = self.prompts.get(name)
+            if prompt is not None:
+                await self._compute(name, prompt)
+
+    async def _compute(self, name: TransferId, prompt: Prompt) -> None:
+        stop = min(prompt.position + self.chunk_tokens, prompt.stop)
+        row = Row(prompt.tokens[prompt.position : stop], prompt.position, prompt.table)
+        self.tell(ComputeBegan(name))
+        try:
+            await anyio.to_thread.run_sync(self.has.model.forward, [row], self.cache)
+        except Exception as error:
+            log.error("the engine failed", error=type(error).__name__)
+            self.tell(EngineFailed(name, f"the engine failed: {type(error).__name__}"))
+            return
+        prompt.position = stop
+        self.tell(Computed(name, stop))
+        if name in self.prompts and stop < prompt.stop:
+            self._turns.append(name)
+        else:
+            self.prompts.pop(name, None)
+
+    # Figures
+
+    def requests(self) -> Counter[str]:
+        """Return the number of prompts by hand-over stage."""
+        return Counter(str(job.stage) for job in self.machine.jobs.values())
+
+    def windows(self) -> tuple[int, int]:
+        """Return the windows that were granted to us and that we have not given back."""
+        return len(self.granted), 0

@@ -1,0 +1,202 @@
+"""A node process from its settings: measure, open the books, serve until told to stop."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import anyio
+
+from kvairlock import __version__
+from kvairlock.core.capacity import CapacityReport
+from kvairlock.core.decode import DecodeNode
+from kvairlock.core.node import LedgerBroken
+from kvairlock.core.prefill import PrefillLimits, PrefillNode
+from kvairlock.core.reception import DecodeLimits
+from kvairlock.core.terms import LandingPolicy, NodeName, Peer, Role
+from kvairlock.engine.model import Model, load
+from kvairlock.node.decode import DecodeHost
+from kvairlock.node.host import Equipment, Host
+from kvairlock.node.names import fresh_incarnation
+from kvairlock.node.prefill import PrefillHost
+from kvairlock.runtime import lifetime
+from kvairlock.runtime.settings import (
+    DecodeSettings,
+    PrefillSettings,
+    Settings,
+    SettingsWrong,
+)
+from kvairlock.sink.jsonl import JsonLines
+from kvairlock.transport.memory import PoolMemory
+from kvairlock.transport.windows import Landing
+from kvairlock.wire.keys import Keyring
+
+NodeSettings = PrefillSettings | DecodeSettings
+
+
+def node_settings(settings: Settings, name: str) -> NodeSettings:
+    """Return the table of one node.
+
+    Raises:
+        SettingsWrong: There is none of that name.
+    """
+    nodes: list[NodeSettings] = [*settings.prefill, *settings.decode]
+    for node in nodes:
+        if node.name == name:
+            return node
+    raise SettingsWrong(f"no [[prefill]] or [[decode]] is named {name}")
+
+
+def measure(settings: Settings, node: NodeSettings, model: Model, peer: Peer) -> CapacityReport:
+    """Measure what this process can hold.
+
+    Args:
+        settings: The stack's settings.
+        node: This node's own.
+        model: The model as loaded.
+        peer: Who measures.
+    """
+    layout = model.layout(settings.page_tokens)
+    parts = (__version__, layout.digest, str(node.pages), peer.role)
+    fingerprint = hashlib.blake2b(" ".join(parts).encode(), digest_size=8).hexdigest()
+    return CapacityReport(
+        node=peer.node,
+        role=peer.role,
+        incarnation=peer.incarnation,
+        fingerprint=fingerprint,
+        page_tokens=settings.page_tokens,
+        pages=node.pages,
+        landing_pages=_request_landing_pages(node),
+        context_tokens=model.context_tokens_max,
+    )
+
+
+def _landing_pages(node: DecodeSettings) -> int:
+    return node.landing_pages or node.pages
+
+
+def _request_landing_pages(node: NodeSettings) -> int:
+    """One request may land no more than its tenant's share."""
+    if isinstance(node, PrefillSettings):
+        return 0
+    return max(1, int(_landing_pages(node) * node.tenant_share))
+
+
+def build(equipment: Equipment, node: NodeSettings) -> Host:
+    """Put one node together; must run in the event loop."""
+    if isinstance(node, PrefillSettings):
+        return _prefill(equipment, node)
+    return _decode(equipment, node)
+
+
+def _prefill(equipment: Equipment, node: PrefillSettings) -> Host:
+    settings = equipment.settings
+    limits = PrefillLimits(settings.limits.verdict_ms, int(node.pages * node.prefix_share))
+    digest = equipment.layout.digest
+    machine = PrefillNode(equipment.report, settings.guards, limits, digest)
+    return PrefillHost(equipment, machine, node.chunk_tokens)
+
+
+def _decode(equipment: Equipment, node: DecodeSettings) -> Host:
+    settings, digest = equipment.settings, equipment.layout.digest
+    limits = DecodeLimits(
+        queue_ms=settings.limits.queue_ms,
+        prefill_ms=settings.limits.prefill_ms,
+        landing_ms=settings.limits.verdict_ms,
+        decode_ms=settings.limits.decode_ms,
+        landing_pages=_landing_pages(node),
+        queue_max=node.queue_max,
+    )
+    machine = DecodeNode(equipment.report, settings.guards, limits, node.landing, digest)
+    bytes_max = limits.landing_pages * equipment.layout.page_bytes
+    landing = Landing(equipment.memory, node.landing, bytes_max=bytes_max)
+    return DecodeHost(equipment, machine, landing, node.batch_max)
+
+
+def serve(settings: Settings, name: str, run: Path, evidence: Path, ring: Keyring) -> int:
+    """Run one node until SIGTERM or until standard input ends.
+
+    Args:
+        settings: The stack's settings.
+        name: Which node.
+        run: Folder of the sockets.
+        evidence: Folder of the evidence.
+        ring: The cluster's keys.
+
+    Returns:
+        The exit status.
+
+    Raises:
+        SettingsWrong: There is no such node.
+    """
+    node = node_settings(settings, name)
+    role = settings.nodes[NodeName(name)]
+    peer = Peer(NodeName(name), role, fresh_incarnation())
+    model = load(settings.model)
+    layout = model.layout(settings.page_tokens)
+    memory = PoolMemory(node.pages, layout.page_bytes, shared=_is_shared(node))
+    report = measure(settings, node, model, peer)
+    sink = JsonLines(evidence, peer, ring)
+    _record_start(sink, settings, node, report)
+    equipment = Equipment(settings, report, peer, ring, model, layout, memory, sink, run)
+    try:
+        anyio.run(_run, equipment, node)
+    finally:
+        sink.close()
+    return 0
+
+
+def _is_shared(node: NodeSettings) -> bool:
+    return isinstance(node, DecodeSettings) and node.landing is LandingPolicy.DIRECT
+
+
+def _record_start(
+    sink: JsonLines, settings: Settings, node: NodeSettings, report: CapacityReport
+) -> None:
+    sink.record(
+        "node_started",
+        None,
+        {
+            "guards_off": tuple(sorted(str(guard) for guard in settings.drill.guards_off)),
+            "landing": str(node.landing) if isinstance(node, DecodeSettings) else "",
+            "pages": report.pages,
+            "fingerprint": report.fingerprint,
+        },
+    )
+
+
+async def _run(equipment: Equipment, node: NodeSettings) -> None:
+    host = build(equipment, node)
+    dials: dict[NodeName, Path] = {}
+    if equipment.peer.role is Role.DECODE:
+        names = [NodeName(prefill.name) for prefill in equipment.settings.prefill]
+        dials = {name: equipment.run / f"{name}.sock" for name in names}
+    broken: LedgerBroken | None = None
+    async with anyio.create_task_group() as tasks:
+
+        async def until_stopped() -> None:
+            await lifetime.stop_requested()
+            host.points.release_all()
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(until_stopped)
+        try:
+            await host.run(dials, lambda: _say_ready(equipment))
+        except LedgerBroken as error:
+            broken = error
+            tasks.cancel_scope.cancel()
+    if broken is not None:
+        raise broken
+
+
+def _say_ready(equipment: Equipment) -> None:
+    lifetime.say_ready(
+        {
+            "ready": equipment.peer.node,
+            "role": equipment.peer.role,
+            "pid": os.getpid(),
+            "incarnation": equipment.peer.incarnation,
+            "tokens": equipment.report.tokens,
+        }
+    )

@@ -1,0 +1,46 @@
+"""How a process of the stack says that it is ready, and learns that it must end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import sys
+from collections.abc import Mapping
+
+import anyio
+
+
+def say_ready(facts: Mapping[str, object]) -> None:
+    """Print the one line that tells the parent process that this one serves."""
+    sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.flush()
+
+
+async def stop_requested() -> None:
+    """Return on SIGTERM or SIGINT, or when the parent has died: the pipe on stdin has ended."""
+    ended = anyio.Event()
+
+    async def on_signal() -> None:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for _ in signals:
+                ended.set()
+
+    async def on_orphaned() -> None:
+        if stat.S_ISFIFO(os.fstat(sys.stdin.fileno()).st_mode):
+            await _end_of_input()
+            ended.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(on_signal)
+        tasks.start_soon(on_orphaned)
+        await ended.wait()
+        tasks.cancel_scope.cancel()
+
+
+async def _end_of_input() -> None:
+    while True:
+        await anyio.wait_readable(sys.stdin.fileno())
+        if not os.read(sys.stdin.fileno(), 4096):
+            return
