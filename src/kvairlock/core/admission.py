@@ -17,7 +17,7 @@ from kvairlock.core.terms import Role
 
 
 def _over(stage: Stage, what: str, asked: int, limit: int, name: str) -> Refusal:
-    message = f"{what} {asked} exceeds the limit of {limit} ({name})"
+    message = f"{what} needs {asked} tokens; this node's limit is {limit} ({name})"
     return Refusal(Reason.CONTEXT_LENGTH, stage, message, asked, limit, name)
 
 
@@ -30,8 +30,8 @@ def judge_prefill(report: CapacityReport, demand: Demand) -> Refusal | None:
     """
     stage = Stage.PREFILL_ADMISSION
     if demand.prompt_pages(report.page_tokens) > report.pages:
-        what = "a prompt of tokens:"
-        return _over(stage, what, demand.prompt_tokens, report.tokens, "prefill_pool_tokens")
+        asked, limit = demand.prompt_tokens, report.tokens
+        return _over(stage, "the prompt", asked, limit, "prefill_pool_tokens")
     return _over_context(report, demand, stage)
 
 
@@ -47,11 +47,11 @@ def judge_decode(report: CapacityReport, demand: Demand) -> Refusal | None:
     if demand.decode_pages(size) > report.pages:
         # In tokens: what is asked is rounded to whole pages, as the pool is.
         asked = demand.context_tokens if demand.choices == 1 else demand.decode_pages(size) * size
-        what = "prompt plus max_tokens, over all choices:"
+        what = "prompt plus max_tokens, over all choices,"
         return _over(stage, what, asked, report.tokens, "decode_pool_tokens")
     if demand.prompt_pages(size) > report.landing_pages:
         limit = report.landing_pages * size
-        return _over(stage, "a prompt of tokens:", demand.prompt_tokens, limit, "landing_tokens")
+        return _over(stage, "the prompt", demand.prompt_tokens, limit, "landing_tokens")
     return _over_context(report, demand, stage)
 
 
@@ -59,7 +59,7 @@ def _over_context(report: CapacityReport, demand: Demand, stage: Stage) -> Refus
     limit = report.context_tokens
     if demand.context_tokens <= limit:
         return None
-    what = "prompt plus max_tokens:"
+    what = "prompt plus max_tokens"
     return _over(stage, what, demand.context_tokens, limit, "model_context_tokens")
 
 

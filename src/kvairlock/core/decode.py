@@ -8,6 +8,8 @@ holds, and the window, which is the writer's as well, for evidence that nobody c
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from kvairlock.core import admission, handoff
@@ -173,7 +175,7 @@ class DecodeNode:
     def _submitted(self, asked: Submitted, now: Instant) -> None:
         ticket, refusal = judge_ticket(asked.presented, self.books.guards, Stage.DECODE_ADMISSION)
         if ticket is None:
-            self._refuse(asked, None, refusal or _no_ticket())
+            self._refuse(asked, refusal or _no_ticket())
             return
         claim = self.claims.claimant(ticket.owner.transfer)
         if refusal is None and claim == asked.claimant:
@@ -181,7 +183,7 @@ class DecodeNode:
             return
         refusal = refusal or self._judge(ticket, claim, asked, now)
         if refusal is not None:
-            self._refuse(asked, ticket.owner, refusal)
+            self._refuse(asked, refusal)
         elif claim is not None and ticket.owner.transfer in self.receptions:
             self._attach(ticket, asked, now)
         else:
@@ -234,14 +236,18 @@ class DecodeNode:
         """Without the `claimant` guard: whoever presents a ticket reads what it names."""
         original = self.receptions[ticket.owner.transfer]
         if original.stage is not HandoffStage.CONFIRMED:
-            self._refuse(asked, ticket.owner, _no_ticket())
+            self._refuse(asked, _no_ticket())
             return
-        demand = Demand(original.demand.prompt_tokens, original.demand.max_tokens)
+        presenter = Owner.named(asked.presented.tenant, asked.transfer)
+        named = replace(ticket, owner=presenter)
         deadline = _after(now, self.limits.decode_ms)
-        guest = Reception(asked.transfer, ticket, asked, demand, deadline, HandoffStage.CONFIRMED)
+        stage = HandoffStage.CONFIRMED
+        guest = Reception(asked.transfer, named, asked, original.demand, deadline, stage)
         guest.tables = original.tables[:1]
         guest.computed_tokens = original.computed_tokens
         self.receptions[guest.name] = guest
+        pages, generations = _lists(self.books.pool.span(guest.tables[0]))
+        self.books.record("read_started", presenter, pages=pages, generations=generations)
         self.books.out.append(StartDecode(guest.name, guest.tables, original.name))
 
     def _remember(self, ticket: RequestTicket, asked: Submitted, now: Instant) -> None:
@@ -249,8 +255,10 @@ class DecodeNode:
         until = _after(now, left_s * 1000)
         self.claims.remember(ticket.owner.transfer, asked.claimant, until, now)
 
-    def _refuse(self, asked: Submitted, owner: Owner | None, refusal: Refusal) -> None:
-        self.books.record_refusal(owner, refusal)
+    def _refuse(self, asked: Submitted, refusal: Refusal) -> None:
+        # In the name of who presented the ticket: whose it is has nothing to do with it.
+        presenter = Owner.named(asked.presented.tenant, asked.transfer)
+        self.books.record_refusal(presenter, refusal)
         ended = Ended(asked.transfer, end_for(refusal.reason), refusal, 0, 0)
         self.books.out.append(Send(asked.gateway.node, ended))
 
@@ -477,7 +485,7 @@ class DecodeNode:
     def _unmapped(self, name: TransferId, reception: Reception | None, now: Instant) -> None:
         self.books.out.append(StopDecode(name))
         if reception is None:
-            self.books.record("mapping_refused", Owner("", name, 0), pages=())
+            self.books.record("mapping_refused", Owner.named("", name), pages=())
             return
         stale: Pages = np.array([], dtype=np.int32)
         if reception.span is not None:
@@ -506,8 +514,7 @@ class DecodeNode:
         reception = self.receptions.get(name)
         end = end_for(refusal.reason) if refusal else End.COMPLETED
         if reception is None:
-            claimed = Owner("", name, 0)
-            self.books.record_late(claimed, end)
+            self.books.record_late(Owner.named("", name), end)
             return
         self._finish(reception, end, refusal, now)
 

@@ -142,6 +142,10 @@ EVENTS: dict[str, dict[str, Field]] = {
         "bytes_written": _number("byte", "what was stored"),
         "status": _text("how the write ended"),
     },
+    "write_repeated": {
+        "window": _text("where a repeated copy of an ended write went"),
+        "bytes_written": _number("byte", "what was stored"),
+    },
     "receipt_sent": {
         **_WHO,
         "outcome": _text("what was stated"),

@@ -200,7 +200,7 @@ def judge_bytes(stated: tuple[int, ...], landed: tuple[int, ...], guards: GuardS
     if not guards.on(Guard.INTEGRITY):
         return Verdict(None, ())
     if len(stated) < len(landed):
-        message = f"{len(landed)} pages landed, the receipt has {len(stated)} digests"
+        message = f"{len(landed)} pages are to be read, the receipt vouches for {len(stated)}"
         return Verdict(_refuse(Reason.MISSING_EVIDENCE, message), ())
     wrong = sum(a != b for a, b in zip(stated, landed, strict=False)) + len(stated) - len(landed)
     if wrong:

@@ -55,13 +55,12 @@ class Ledger:
         """Note an event of the evidence schema."""
         self.out.append(Record(event, owner, fields))
 
-    def record_refusal(self, owner: Owner | None, refusal: Refusal) -> None:
+    def record_refusal(self, owner: Owner, refusal: Refusal) -> None:
         """Note and count a refusal."""
         self.counters[f"refused.{refusal.stage}.{refusal.reason}"] += 1
-        who = owner or Owner("", "", 0)
         self.record(
             "request_refused",
-            who,
+            owner,
             stage=refusal.stage,
             reason=refusal.reason,
             asked=refusal.asked,

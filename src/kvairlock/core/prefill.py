@@ -225,7 +225,7 @@ class PrefillNode:
         self, asked: Granted, ticket: RequestTicket | None, refusal: Refusal | None
     ) -> None:
         refusal = refusal or Refusal(Reason.FORGED, Stage.PREFILL_ADMISSION, "no ticket")
-        owner = ticket.owner if ticket else None
+        owner = ticket.owner if ticket else Owner.named("", asked.transfer)
         self.books.record_refusal(owner, refusal)
         self._drop(asked)
         receipt = self._receipt(asked, owner, end_for(refusal.reason), refusal)
@@ -365,7 +365,7 @@ class PrefillNode:
     def _receipt(
         self,
         asked: Granted,
-        owner: Owner | None,
+        owner: Owner,
         outcome: End,
         refusal: Refusal | None,
         job: Job | None = None,
@@ -374,7 +374,7 @@ class PrefillNode:
         digests = job.digests if job else ()
         return Receipt(
             transfer=asked.transfer,
-            owner=owner or Owner("", "", 0),
+            owner=owner,
             outcome=outcome,
             refusal=refusal,
             window=asked.window,

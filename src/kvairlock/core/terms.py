@@ -78,6 +78,12 @@ class Owner:
         """The name of the one transfer that this attempt makes."""
         return TransferId(f"{self.request}/{self.attempt}")
 
+    @classmethod
+    def named(cls, tenant: str, transfer: TransferId) -> Owner:
+        """Return the owner that a peer names: for evidence about what grants nothing."""
+        request, _, attempt = transfer.rpartition("/")
+        return cls(tenant, request, int(attempt) if attempt.isdecimal() else 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Peer:

@@ -20,6 +20,7 @@ from kvairlock.core.effects import (
     Effect,
     StartCompute,
     StopCompute,
+    Value,
     Write,
 )
 from kvairlock.core.errors import Stage
@@ -85,7 +86,9 @@ class PrefillHost(Host):
     def __init__(self, equipment: Equipment, machine: PrefillNode, chunk_tokens: int) -> None:
         super().__init__(equipment, Node(machine))
         self.machine, self.chunk_tokens = machine, chunk_tokens
-        self.writer = Writer(equipment.memory, self._write_ended, self.points)
+        self.writer = Writer(
+            equipment.memory, self._write_ended, self.points, repeated=self._write_repeated
+        )
         self.granted: dict[WindowId, GrantedWindow] = {}
         self.tokens: dict[TransferId, NDArray[np.int32]] = {}
         self.prompts: dict[TransferId, Prompt] = {}
@@ -191,6 +194,11 @@ class PrefillHost(Host):
         self.tell_from_thread(
             WriteEnded(TransferId(transfer), WindowId(window), done, end.bytes_written)
         )
+
+    def _write_repeated(self, end: WriteEnd) -> None:
+        window = end.write.split(" ", 1)[0]
+        fields: dict[str, Value] = {"window": window, "bytes_written": end.bytes_written}
+        self.has.sink.record("write_repeated", None, fields)
 
     # Computing
 

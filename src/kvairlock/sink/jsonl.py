@@ -7,7 +7,6 @@ that was closed in order ends with `node_closed`; one without it has lost its ta
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import threading
@@ -20,10 +19,10 @@ from kvairlock.core.errors import InvariantBroken
 from kvairlock.core.evidence import ENVELOPE, EVENTS, SCHEMA_VERSION, Kind
 from kvairlock.core.terms import Owner, Peer
 from kvairlock.runtime import clock
+from kvairlock.wire import keys
 from kvairlock.wire.keys import Keyring
 
 WAITING_MAX = 20_000
-DIGEST_BYTES = 12
 
 Value = str | int | tuple[int, ...] | tuple[str, ...] | None
 
@@ -50,7 +49,7 @@ class JsonLines:
         self.path = directory / f"{peer.node}-{peer.incarnation}.jsonl"
         self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._peer = peer
-        self._key = ring.derive(ring.active_id, "evidence pseudonyms")
+        self._ring = ring
         self._waiting: deque[bytes] = deque()
         self._wake = threading.Condition()
         self._sequence = self._lost = 0
@@ -65,8 +64,7 @@ class JsonLines:
 
     def pseudonym(self, kind: str, name: str) -> str:
         """Return the keyed digest that stands for a tenant or request in the evidence."""
-        data = f"{kind} {name}".encode()
-        return hashlib.blake2b(data, key=self._key, digest_size=DIGEST_BYTES).hexdigest()
+        return keys.pseudonym(self._ring, kind, name)
 
     def record(self, event: str, owner: Owner | None, fields: Mapping[str, Value]) -> None:
         """Number a record and queue it for writing; returns at once.

@@ -1,0 +1,199 @@
+"""What a drill asks of a running stack over HTTP: completions, status, failpoints."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from kvairlock.drills.canaries import END, Marked
+from kvairlock.drills.stack import DrillFailed, Keys, Running, wait_for
+
+TIMEOUT_S = 60.0
+JSON_BODY = {"content-type": "application/json"}
+
+
+@dataclass(slots=True)
+class Reply:
+    """What a client got.
+
+    Args:
+        status: The HTTP status; 0 while there is none, 499 if the drill left.
+        text: The answer's text so far.
+        error: The error object, if there was one.
+        headers: The response's headers.
+    """
+
+    status: int = 0
+    text: str = ""
+    error: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def refusal(self) -> str | None:
+        """The typed code of the refusal, if it was one."""
+        code = self.error.get("code")
+        return str(code) if code else None
+
+
+class Call:
+    """One streaming completion in a thread of its own, so that a drill can act meanwhile.
+
+    Over a plain connection, since a drill must be able to cut it while the answer is awaited.
+    """
+
+    def __init__(self, url: str, headers: Mapping[str, str], body: Mapping[str, Any]) -> None:
+        self.reply = Reply()
+        self._left = False
+        self._connection = HTTPConnection(urlsplit(url).netloc, timeout=TIMEOUT_S)
+        self._connection.connect()
+        self._thread = threading.Thread(target=self._run, args=(headers, body), daemon=True)
+        self._thread.start()
+
+    def leave(self) -> None:
+        """Cut the connection, as a client does that goes away."""
+        self._left = True
+        self._connection.sock.shutdown(socket.SHUT_RDWR)
+
+    def result(self) -> Reply:
+        """Wait for the end and return what came."""
+        self._thread.join(TIMEOUT_S)
+        if self._thread.is_alive():
+            raise DrillFailed("a request did not end")
+        return self.reply
+
+    def _run(self, headers: Mapping[str, str], body: Mapping[str, Any]) -> None:
+        try:
+            self._connection.request(
+                "POST", "/v1/completions", json.dumps(body), {**headers, **JSON_BODY}
+            )
+            self._read(self._connection.getresponse())
+        except (HTTPException, OSError) as error:
+            if not self._left:
+                self.reply.error = {"code": "connection", "message": str(error)}
+            self.reply.status = 499
+        finally:
+            self._connection.close()
+
+    def _read(self, response: HTTPResponse) -> None:
+        self.reply.headers = {name.lower(): value for name, value in response.getheaders()}
+        self.reply.status = response.status
+        if response.status != HTTPStatus.OK:
+            self.reply.error = json.loads(response.read())["error"]
+            return
+        for line in response:
+            self._take(line.decode().strip())
+
+    def _take(self, line: str) -> None:
+        data = line.removeprefix("data: ")
+        if data == line or data == "[DONE]":
+            return
+        event = json.loads(data)
+        if "error" in event:
+            self.reply.error = event["error"]
+        for choice in event.get("choices", ()):
+            self.reply.text += choice["text"]
+
+
+class Client:
+    """The drill's way into one stack.
+
+    Args:
+        stack: The running stack.
+        keys: The drill's keys.
+    """
+
+    def __init__(self, stack: Running, keys: Keys) -> None:
+        self.stack, self._keys = stack, keys
+        self._operator = next(iter(keys.of.values()))
+        self._http = httpx.Client(base_url=stack.url, timeout=TIMEOUT_S)
+
+    def ask(
+        self,
+        prompt: Marked,
+        route: str | None = None,
+        max_tokens: int = 17,
+        ticket: str | None = None,
+        show_ticket: bool = False,
+    ) -> Call:
+        """Start a streaming completion.
+
+        Args:
+            prompt: The marked prompt; its tenant's key is used.
+            route: `PREFILL/DECODE` to take, or None for the gateway's choice.
+            max_tokens: Tokens to generate; the default is a canary and its end.
+            ticket: A ticket to present, as a client must not.
+            show_ticket: Ask for the ticket in the response's headers.
+        """
+        headers = {"authorization": f"Bearer {self._keys.of[prompt.tenant]}"}
+        if route is not None:
+            headers["x-kvairlock-route"] = route
+        if show_ticket:
+            headers["x-kvairlock-show-ticket"] = "1"
+        body: dict[str, Any] = {
+            "model": "recall",
+            "prompt": prompt.text,
+            "max_tokens": max_tokens,
+            "stop": END,
+            "stream": True,
+        }
+        if ticket is not None:
+            body["kv_transfer_params"] = {"ticket": ticket}
+        return Call(self.stack.url, headers, body)
+
+    def answer(self, prompt: Marked, route: str | None = None) -> Reply:
+        """Ask and wait for the answer."""
+        return self.ask(prompt, route).result()
+
+    def status(self) -> dict[str, Any]:
+        """Return the operator's view of the stack."""
+        headers = {"authorization": f"Bearer {self._operator}"}
+        answer: dict[str, Any] = (
+            self._http.get("/status", headers=headers).raise_for_status().json()
+        )
+        return answer
+
+    def context_tokens(self) -> int:
+        """Return the context window that the gateway advertises, in tokens."""
+        headers = {"authorization": f"Bearer {self._operator}"}
+        models = self._http.get("/v1/models", headers=headers).raise_for_status().json()
+        return int(models["data"][0]["max_model_len"])
+
+    def node(self, name: str) -> dict[str, Any]:
+        """Return the newest figures of one node."""
+        node: dict[str, Any] = self.status()["nodes"][name]
+        return node
+
+    def point(self, node: str, action: str, point: str, after: int = 0) -> None:
+        """Arm or release a failpoint."""
+        headers = {"authorization": f"Bearer {self._operator}"}
+        body = {"node": node, "action": action, "point": point, "after": after}
+        self._http.post("/drill/points", headers=headers, json=body).raise_for_status()
+
+    def held(self, node: str, point: str) -> str:
+        """Wait until a thread is held at a failpoint; return what it was about to do."""
+
+        def look() -> str | None:
+            points = self.node(node)["status"]["points"]
+            return next((p.split(" ", 1)[1] for p in points if p.startswith(f"{point} ")), None)
+
+        return wait_for(f"{node} to reach {point}", look)
+
+    def idle(self) -> dict[str, Any]:
+        """Wait until no request is open anywhere and all pages are free; return the status."""
+        return wait_for("all pages to be free", self._idle)
+
+    def _idle(self) -> dict[str, Any] | None:
+        status = self.status()
+        figures = [node["status"] for node in status["nodes"].values() if node["status"]]
+        busy = any(f["requests"] or f["windows"] for f in figures)
+        full = any(f["pages"]["free"] != f["report"]["pages"] for f in figures)
+        return None if busy or full else status

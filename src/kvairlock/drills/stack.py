@@ -1,0 +1,168 @@
+"""A stack of real processes for a drill: started by the command line, watched through its files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from kvairlock.core.errors import KvairlockError
+from kvairlock.runtime.secrets import load_keyring, new_key, write_private
+from kvairlock.wire.keys import Keyring
+
+WAIT_S = 30.0
+LOOK_S = 0.01
+
+Found = TypeVar("Found")
+
+
+class DrillFailed(KvairlockError):
+    """A drill could not be carried out; that is not the same as a leak."""
+
+    code = "drill_failed"
+
+
+def wait_for(what: str, look: Callable[[], Found | None], within_s: float = WAIT_S) -> Found:
+    """Look until something is there.
+
+    Args:
+        what: For the error message.
+        look: Returns what it found, or None.
+        within_s: How long to look.
+
+    Raises:
+        DrillFailed: It did not appear.
+    """
+    until = time.monotonic() + within_s
+    while True:
+        found = look()
+        if found is not None:
+            return found
+        if time.monotonic() > until:
+            raise DrillFailed(f"waited {within_s:.0f} s for {what}")
+        time.sleep(LOOK_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The API keys of a drill's tenants, and the cluster's keys.
+
+    Args:
+        file: The gateway's key file.
+        cluster: The cluster key file.
+        ring: The cluster's keys.
+        of: Key of each tenant.
+    """
+
+    file: Path
+    cluster: Path
+    ring: Keyring
+    of: Mapping[str, str]
+
+
+def make_keys(folder: Path, tenants: Iterable[str]) -> Keys:
+    """Make keys for a drill; its tenants are operators too, since they steer the drill.
+
+    Args:
+        folder: Where the files go.
+        tenants: Names of the tenants.
+    """
+    cluster, file = folder / "cluster.key", folder / "keys.toml"
+    write_private(cluster, new_key("drill"))
+    made = {}
+    for tenant in tenants:
+        made[tenant] = _command(
+            "keys", "add", tenant, "--operator", "--scope", "none", "--keys", str(file)
+        ).strip()
+    return Keys(file, cluster, load_keyring(cluster), made)
+
+
+def _command(*words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "kvairlock", *words], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise DrillFailed(f"kvairlock {words[0]} {words[1]}: {done.stderr.strip()}")
+    return done.stdout
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A stack that serves.
+
+    Args:
+        url: The gateway.
+        evidence: Folder of the evidence.
+        pids: Process of each node.
+        log: What the processes said.
+    """
+
+    url: str
+    evidence: Path
+    pids: Mapping[str, int]
+    log: Path
+
+    def pause(self, name: str) -> None:
+        """Stop a process where it is (SIGSTOP)."""
+        os.kill(self.pids[name], signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        """Let a stopped process go on (SIGCONT)."""
+        os.kill(self.pids[name], signal.SIGCONT)
+
+
+@contextmanager
+def running(settings: str, keys: Keys, folder: Path) -> Iterator[Running]:
+    """Start a stack, and stop it at the end whatever happened.
+
+    Args:
+        settings: TOML of the stack.
+        keys: The drill's keys.
+        folder: Where settings, log and evidence go.
+
+    Raises:
+        DrillFailed: It did not start; the message ends with what it said.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    config, ready, log = folder / "stack.toml", folder / "ready.json", folder / "stack.log"
+    config.write_text(settings)
+    ready.unlink(missing_ok=True)
+    words = ["serve", "--config", str(config), "--port", "0", "--keys", str(keys.file)]
+    words += ["--cluster-key", str(keys.cluster), "--state", str(folder)]
+    words += ["--evidence", str(folder / "evidence"), "--ready-file", str(ready)]
+    with log.open("w") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "kvairlock", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        wait_for("the stack to start", lambda: _is_up(process, ready, log))
+        facts = json.loads(ready.read_text())
+        yield Running(facts["url"], Path(facts["evidence"]), facts["pids"], log)
+    finally:
+        _stop(process)
+
+
+def _is_up(process: subprocess.Popen[bytes], ready: Path, log: Path) -> bool | None:
+    if process.poll() is not None:
+        raise DrillFailed(f"the stack did not start:\n{log.read_text()[-2000:]}")
+    return True if ready.exists() else None
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(WAIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
