@@ -84,7 +84,7 @@ class Drain:
         }
         self._out.append(Record("drain_ended", lease.owner, fields))
         fenced = self._pool.fence(lease, evidence)
-        if self._guards.on(Guard.SCRUB):
+        if self._guards.on(Guard.SCRUB) and len(fenced.pages):
             self._out.append(Scrub(fenced))
         else:
             self.scrubbed(fenced)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from kvairlock.core.errors import KvairlockError
-from kvairlock.runtime.secrets import load_keyring, new_key, write_private
+from kvairlock.runtime.secrets import VARIABLE, new_key, write_private
 from kvairlock.wire.keys import Keyring
 
 WAIT_S = 30.0
@@ -76,22 +76,32 @@ def make_keys(folder: Path, tenants: Iterable[str]) -> Keys:
         tenants: Names of the tenants.
     """
     cluster, file = folder / "cluster.key", folder / "keys.toml"
-    write_private(cluster, new_key("drill"))
+    line = new_key("drill")
+    write_private(cluster, line)
     made = {}
     for tenant in tenants:
         made[tenant] = _command(
             "keys", "add", tenant, "--operator", "--scope", "none", "--keys", str(file)
         ).strip()
-    return Keys(file, cluster, load_keyring(cluster), made)
+    return Keys(file, cluster, Keyring.parse(line), made)
 
 
 def _command(*words: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "kvairlock", *words], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "kvairlock", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=_environment(),
     )
     if done.returncode:
         raise DrillFailed(f"kvairlock {words[0]} {words[1]}: {done.stderr.strip()}")
     return done.stdout
+
+
+def _environment() -> dict[str, str]:
+    """A drill has keys of its own, whatever the user's are."""
+    return {name: value for name, value in os.environ.items() if name != VARIABLE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +154,7 @@ def running(settings: str, keys: Keys, folder: Path) -> Iterator[Running]:
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=subprocess.STDOUT,
+            env=_environment(),
         )
     try:
         wait_for("the stack to start", lambda: _is_up(process, ready, log))

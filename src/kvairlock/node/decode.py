@@ -49,7 +49,7 @@ from kvairlock.core.messages import (
     Submit,
 )
 from kvairlock.core.node import Node
-from kvairlock.core.terms import Claimant, NodeName, Peer, TransferId
+from kvairlock.core.terms import Claimant, NodeName, Peer, TransferId, WindowId
 from kvairlock.engine.sampling import greedy
 from kvairlock.node.answers import Answer, Answers
 from kvairlock.node.host import Equipment, Host, token_ids
@@ -129,7 +129,8 @@ class DecodeHost(Host):
     def post(self, to: NodeName, message: Message) -> None:
         """Send a message of the core, and forget the prompt of a request that has ended."""
         super().post(to, message)
-        if isinstance(message, Ended):
+        # A copy of a ticket may have been refused under the name of the request that is served.
+        if isinstance(message, Ended) and message.transfer not in self._names():
             self.submits.pop(message.transfer, None)
 
     # Effects
@@ -144,9 +145,7 @@ class DecodeHost(Host):
             case CloseWindow(window):
                 self._close_window(window)
             case ProbeWindow(window):
-                fence = self.landing.try_fence(window)
-                if fence is not None:
-                    self._events.append(WindowFenced(window, fence))
+                self._probe_window(window)
             case StartDecode():
                 self._start_decode(effect)
             case StopDecode(transfer):
@@ -174,6 +173,15 @@ class DecodeHost(Host):
             patience_ms=effect.patience_ms,
         )
         self.links.send(effect.to, grant, opened.fd)
+
+    def _probe_window(self, window: WindowId) -> None:
+        try:
+            fence = self.landing.try_fence(window)
+        except WindowTampered as error:
+            log.warning("window cannot be sealed", window=window, reason=str(error))
+            return
+        if fence is not None:
+            self._events.append(WindowFenced(window, fence))
 
     def _close_window(self, window: str) -> None:
         try:

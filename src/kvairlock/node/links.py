@@ -8,6 +8,7 @@ heard. A process that has ended is noticed by its pidfd, whatever its sockets do
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import struct
 from collections import deque
@@ -19,7 +20,7 @@ import structlog
 from anyio.abc import SocketAttribute
 
 from kvairlock.core.errors import PeerIncompatible, PeerMisbehaved
-from kvairlock.core.messages import Beat, Message
+from kvairlock.core.messages import Beat, Message, NodeStatus
 from kvairlock.core.terms import Instant, NodeName, Peer
 from kvairlock.runtime import clock, link
 from kvairlock.runtime.link import ChannelClosed, Identity, Link
@@ -32,7 +33,11 @@ log = structlog.get_logger()
 
 
 class Outbox:
-    """Messages on their way to one peer, in order; beats that pile up are dropped."""
+    """Messages on their way to one peer, in order; signs of life that pile up are dropped.
+
+    A file that waits is a duplicate of its own: the sender may close his, and the number may be
+    another file's by the time the message goes.
+    """
 
     def __init__(self, channel: Link) -> None:
         self.link = channel
@@ -42,20 +47,31 @@ class Outbox:
         self._wake = anyio.Event()
 
     def put(self, message: Message, file: int | None = None) -> None:
-        """Queue a message; `file` must stay open until it was sent."""
-        if isinstance(message, Beat) and self._waiting:
+        """Queue a message, with a file beside it if given."""
+        if isinstance(message, Beat | NodeStatus) and self._waiting:
             return
-        self._waiting.append((message, file))
+        self._waiting.append((message, None if file is None else os.dup(file)))
         self._wake.set()
 
     async def run(self) -> None:
         """Send what is queued until the channel closes."""
-        while True:
-            await self._wake.wait()
-            self._wake = anyio.Event()
-            while self._waiting:
-                message, file = self._waiting.popleft()
-                await self.link.send(message, file)
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake = anyio.Event()
+                while self._waiting:
+                    await self._send(*self._waiting.popleft())
+        finally:
+            for _, file in self._waiting:
+                if file is not None:
+                    os.close(file)
+
+    async def _send(self, message: Message, file: int | None) -> None:
+        try:
+            await self.link.send(message, file)
+        finally:
+            if file is not None:
+                os.close(file)
 
 
 Hears = Callable[[Peer, Message, int | None], None]
@@ -148,6 +164,9 @@ class Links:
         peer, box = channel.peer, Outbox(channel)
         if watch:
             self._watch(channel)
+        before = self._open.get(peer.node)
+        if before is not None and before.is_up and before.link.peer != peer:
+            self._lost(before.link.peer)
         self._open[peer.node] = box
         self._up(peer)
         try:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import anyio
+import structlog
 
 from kvairlock import __version__
 from kvairlock.core.capacity import CapacityReport
@@ -31,6 +32,8 @@ from kvairlock.sink.jsonl import JsonLines
 from kvairlock.transport.memory import PoolMemory
 from kvairlock.transport.windows import Landing
 from kvairlock.wire.keys import Keyring
+
+log = structlog.get_logger()
 
 NodeSettings = PrefillSettings | DecodeSettings
 
@@ -136,6 +139,9 @@ def serve(settings: Settings, name: str, run: Path, evidence: Path, ring: Keyrin
     model = load(settings.model)
     layout = model.layout(settings.page_tokens)
     memory = PoolMemory(node.pages, layout.page_bytes, shared=_is_shared(node))
+    refused = memory.lock()
+    if refused:
+        log.warning("pages may be swapped out; raise RLIMIT_MEMLOCK", reason=refused)
     report = measure(settings, node, model, peer)
     sink = JsonLines(evidence, peer, ring)
     _record_start(sink, settings, node, report)

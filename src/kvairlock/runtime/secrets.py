@@ -30,13 +30,13 @@ def load_keyring(path: Path | None) -> Keyring:
     Raises:
         KeysWrong: There is none, others can read the file, or its content is malformed.
     """
-    text = os.environ.get(VARIABLE)
+    text, where = os.environ.get(VARIABLE), VARIABLE
     if text is None:
-        text = _read_private(path)
+        text, where = _read_private(path), str(path)
     try:
         return Keyring.parse(text)
     except Misuse as error:
-        raise KeysWrong(str(error)) from None
+        raise KeysWrong(f"{where}: {error}") from None
 
 
 def _read_private(path: Path | None) -> str:

@@ -36,6 +36,7 @@ _libc.mmap.argtypes = (
     ctypes.c_int64,
 )
 _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_libc.mlock.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
@@ -60,6 +61,12 @@ def map_shared(fd: int, nbytes: int) -> int:
     address = _kept_private(_mmap(None, nbytes, mmap.MAP_SHARED, fd, 0), nbytes)
     _advise(address, nbytes, mmap.MADV_DONTFORK)
     return address
+
+
+def lock(address: int, nbytes: int) -> None:
+    """Keep a mapping out of swap, and resident. Raises OSError, also over RLIMIT_MEMLOCK."""
+    if _libc.mlock(address, nbytes) != 0:
+        raise _last_error("mlock")
 
 
 def unmap(address: int, nbytes: int) -> None:

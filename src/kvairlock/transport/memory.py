@@ -117,6 +117,14 @@ class PoolMemory:
         if np.unique(pages).size != pages.size:
             raise PagesInvalid("a page is named twice")
 
+    def lock(self) -> str:
+        """Keep the pool out of swap; return why the kernel refused, empty if it did not."""
+        try:
+            mapping.lock(self.array.ctypes.data, self.nbytes)
+        except OSError as error:
+            return str(error)
+        return ""
+
     def scrub(self, pages: Pages) -> None:
         """Zero `pages`, shape (n,), and take files away from over them. Raises PagesInvalid."""
         self.check(pages)

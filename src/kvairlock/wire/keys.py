@@ -43,13 +43,12 @@ class Keyring:
             Misuse: There is no key, an id twice, or a malformed pair.
         """
         keys: dict[str, bytes] = {}
-        for line in text.replace(",", "\n").splitlines():
-            words = line.split("#", 1)[0].split()
-            if not words:
-                continue
-            if len(words) != 2:
-                raise Misuse("a cluster key is written as: ID HEX")
-            keys[_key_id(words[0], keys)] = _key_bytes(words[1])
+        for line in text.splitlines():
+            for pair in filter(str.strip, line.split("#", 1)[0].split(",")):
+                words = pair.split()
+                if len(words) != 2:
+                    raise Misuse("a cluster key is written as: ID HEX")
+                keys[_key_id(words[0], keys)] = _key_bytes(words[1])
         if not keys:
             raise Misuse("there is no cluster key")
         return cls(keys)

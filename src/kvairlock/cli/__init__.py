@@ -1,0 +1,62 @@
+"""The `kvairlock` command. Each module below is one command or one group of them."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from kvairlock import __version__
+from kvairlock.cli import config, demo, evidence, guards, keys, serve
+from kvairlock.cli.output import Status, trouble
+from kvairlock.core.errors import KvairlockError
+
+app = typer.Typer(
+    name="kvairlock",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Serve LLMs with prefill and decode apart; no tenant's cache gets into another's answer.",
+    epilog="Exit status: 0 fine, 1 what was reported on is not, 2 wrong options or settings.",
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"kvairlock {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Options before any command."""
+
+
+app.command()(demo.demo)
+app.command()(serve.serve)
+app.command()(guards.guards)
+app.add_typer(config.app, name="config")
+app.add_typer(keys.app, name="keys")
+app.add_typer(evidence.app, name="evidence")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; errors that users can do something about are one line.
+
+    Args:
+        arguments: What follows the program's name; those of this process if None.
+    """
+    try:
+        app(arguments, prog_name="kvairlock")
+    except KvairlockError as error:
+        trouble(str(error))
+        sys.exit(Status.WRONG)
+    except OSError as error:
+        trouble(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        sys.exit(Status.WRONG)

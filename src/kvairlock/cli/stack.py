@@ -1,0 +1,99 @@
+"""A stack as processes: which programs, with which files, in which order.
+
+    run directory (new, private, gone at the end)   settings.toml, NAME.sock
+    state (stays)                                   keys.toml, cluster.key, evidence/
+
+All processes read one snapshot: the effective settings from the run directory, the cluster's keys
+from the environment, so that one that is started again speaks with keys that its peers know, even
+if the key file was rotated meanwhile. API keys are read live, so that a revoked one is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from kvairlock.cli.child import ChildSpec
+from kvairlock.cli.places import ring_lines
+from kvairlock.cli.settings_text import toml
+from kvairlock.runtime.secrets import VARIABLE, write_private
+from kvairlock.runtime.settings import GATEWAY_NAME, Settings, SettingsWrong
+from kvairlock.wire.keys import Keyring
+
+SETTINGS_FILE = "settings.toml"
+SOCKET_PATH_BYTES_MAX = 107
+"""sun_path of Linux, less its closing zero."""
+
+THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """What a node and a gateway are started with, before their options."""
+
+    node: tuple[str, ...] = (sys.executable, "-m", "kvairlock.node")
+    gateway: tuple[str, ...] = (sys.executable, "-m", "kvairlock.gateway")
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """All that the processes of one run are started from.
+
+    Args:
+        settings: The effective settings.
+        ring: The cluster's keys.
+        keys: The file of API keys.
+        evidence: Directory of the evidence.
+        run: The run directory.
+        programs: What to start.
+    """
+
+    settings: Settings
+    ring: Keyring
+    keys: Path
+    evidence: Path
+    run: Path
+    programs: Programs = Programs()
+
+    def waves(self) -> tuple[tuple[ChildSpec, ...], ...]:
+        """Return what to start, in order: the nodes, then the gateway, which dials them.
+
+        Raises:
+            SettingsWrong: The run directory's path is too long for sockets.
+        """
+        longest = max(len(os.fsencode(self.run / f"{name}.sock")) for name in self.settings.nodes)
+        if longest > SOCKET_PATH_BYTES_MAX:
+            raise SettingsWrong(
+                f"{self.run}: too long for unix sockets; set TMPDIR to a short path"
+            )
+        env = self._environment()
+        nodes = tuple(
+            ChildSpec(name, (*self.programs.node, *self._shared(), "--name", name), env)
+            for name in self.settings.nodes
+        )
+        argv = (*self.programs.gateway, *self._shared(), "--keys", str(self.keys))
+        return nodes, (ChildSpec(GATEWAY_NAME, argv, env),)
+
+    def write_settings(self, port: int) -> None:
+        """Write the settings for processes that start from now on.
+
+        Args:
+            port: The gateway's port; once one was taken, the next gateway takes it again.
+        """
+        gateway = msgspec.structs.replace(self.settings.gateway, port=port)
+        effective = msgspec.structs.replace(self.settings, gateway=gateway)
+        write_private(self.run / SETTINGS_FILE, toml(effective))
+
+    def _shared(self) -> tuple[str, ...]:
+        settings = str(self.run / SETTINGS_FILE)
+        return ("--settings", settings, "--run", str(self.run), "--evidence", str(self.evidence))
+
+    def _environment(self) -> Mapping[str, str]:
+        # Many processes on few cores: thread pools in all of them would wait for each other.
+        threads = dict.fromkeys(THREADS, "1")
+        return {**threads, **os.environ, VARIABLE: ",".join(ring_lines(self.ring))}
