@@ -32,7 +32,10 @@ def judge_prefill(report: CapacityReport, demand: Demand) -> Refusal | None:
     if demand.prompt_pages(report.page_tokens) > report.pages:
         asked, limit = demand.prompt_tokens, report.tokens
         return _over(stage, "the prompt", asked, limit, "prefill_pool_tokens")
-    return _over_context(report, demand, stage)
+    if demand.prompt_tokens > report.context_tokens:
+        asked, limit = demand.prompt_tokens, report.context_tokens
+        return _over(stage, "the prompt", asked, limit, "model_context_tokens")
+    return None
 
 
 def judge_decode(report: CapacityReport, demand: Demand) -> Refusal | None:
@@ -52,15 +55,10 @@ def judge_decode(report: CapacityReport, demand: Demand) -> Refusal | None:
     if demand.prompt_pages(size) > report.landing_pages:
         limit = report.landing_pages * size
         return _over(stage, "the prompt", demand.prompt_tokens, limit, "landing_tokens")
-    return _over_context(report, demand, stage)
-
-
-def _over_context(report: CapacityReport, demand: Demand, stage: Stage) -> Refusal | None:
-    limit = report.context_tokens
-    if demand.context_tokens <= limit:
-        return None
-    what = "prompt plus max_tokens"
-    return _over(stage, what, demand.context_tokens, limit, "model_context_tokens")
+    asked, limit = demand.context_tokens, report.context_tokens
+    if asked > limit:
+        return _over(stage, "prompt plus max_tokens", asked, limit, "model_context_tokens")
+    return None
 
 
 def judge(report: CapacityReport, demand: Demand) -> Refusal | None:

@@ -122,6 +122,11 @@ class PageSpan:
         return len(self.pages)
 
 
+def after(now: Instant, wait_ms: int) -> Instant:
+    """Return the instant that is `wait_ms` after `now`."""
+    return Instant(now + wait_ms * NS_PER_MS)
+
+
 def pages_for(tokens: int, page_tokens: int) -> int:
     """Return how many pages of `page_tokens` slots hold `tokens` tokens."""
     return -(-tokens // page_tokens)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from kvairlock.core.effects import CloseWindow, Effect, ProbeWindow, Record, Value
 from kvairlock.core.pool import Hold, Lease
-from kvairlock.core.terms import NS_PER_MS, Fence, Instant, Owner, Peer, WindowId
+from kvairlock.core.terms import NS_PER_MS, Fence, Instant, Owner, Peer, TransferId, WindowId
 
 PROBE_NS = 100 * NS_PER_MS
 NEVER = Instant(0)
@@ -30,6 +30,7 @@ class Window:
         pages: How many pages it has room for.
         lease: The destination's lease.
         wanted: Whether its content may still be landed.
+        landing: Whether the host is at it right now.
         fence: The evidence that nobody can write any more, once there is any.
         bytes_written: What the writer says it stored.
         ended_at: When the transfer ended that it was granted for.
@@ -42,6 +43,7 @@ class Window:
     pages: int
     lease: Lease
     wanted: bool = True
+    landing: bool = False
     fence: Fence | None = None
     bytes_written: int = 0
     ended_at: Instant = NEVER
@@ -97,6 +99,13 @@ class Windows:
         window.probe_at = Instant(now + PROBE_NS)
         self._forget(window, now)
 
+    def landed(self, transfer: TransferId, now: Instant) -> None:
+        """The host has done with landing the window of a transfer, or with trying to."""
+        for window in list(self._open.values()):
+            if window.owner.transfer == transfer:
+                window.landing = False
+                self._forget(window, now)
+
     def released(self, name: WindowId, writer: Peer, bytes_written: int, now: Instant) -> bool:
         """Take the writer's own word that its write is terminal; False if it is not its window."""
         window = self._open.get(name)
@@ -127,7 +136,7 @@ class Windows:
         return [w for w in self._open.values() if tenant in (None, w.owner.tenant)]
 
     def _forget(self, window: Window, now: Instant) -> None:
-        if window.wanted or window.fence is None:
+        if window.wanted or window.landing or window.fence is None:
             return
         del self._open[window.id]
         self._fences[window.fence] += 1

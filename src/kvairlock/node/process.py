@@ -11,10 +11,9 @@ import structlog
 
 from kvairlock import __version__
 from kvairlock.core.capacity import CapacityReport
-from kvairlock.core.decode import DecodeNode
+from kvairlock.core.decode import DecodeLimits, DecodeNode
 from kvairlock.core.node import LedgerBroken
 from kvairlock.core.prefill import PrefillLimits, PrefillNode
-from kvairlock.core.reception import DecodeLimits
 from kvairlock.core.terms import LandingPolicy, NodeName, Peer, Role
 from kvairlock.engine.model import Model, load
 from kvairlock.node.decode import DecodeHost

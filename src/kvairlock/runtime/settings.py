@@ -34,8 +34,8 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Meta(
             ge=0,
             description="Context window to advertise, in tokens (prompt plus max_tokens); 0 takes "
-            "what the largest route was measured to hold. Requests are routed by length, and never more "
-            "is advertised than a route that is up now holds.",
+            "what the largest route was measured to hold. Requests are routed by length, and never "
+            "more is advertised than a route that is up now holds.",
         ),
     ] = 0
     body_bytes_max: Annotated[
@@ -192,6 +192,9 @@ def check(settings: Settings) -> None:
     names = [GATEWAY_NAME, *(p.name for p in settings.prefill), *(d.name for d in settings.decode)]
     if len(set(names)) != len(names):
         raise SettingsWrong("every process needs a name of its own (`gateway` is taken)")
+    # A pattern's `$` also matches before a line's end.
+    if any(name != name.strip() for name in names):
+        raise SettingsWrong("a name has a line break at its end")
     if settings.limits.lost_ms <= 2 * settings.limits.beat_ms:
         raise SettingsWrong("limits.lost_ms must be over twice limits.beat_ms")
     if settings.drill.enabled:

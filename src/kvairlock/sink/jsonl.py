@@ -91,7 +91,9 @@ class JsonLines:
             self._wake.notify()
 
     def close(self) -> None:
-        """Write what waits and the close marker, and close the file."""
+        """Write what waits and the close marker, and close the file; idempotent."""
+        if self._closing:
+            return
         self.record("node_closed", None, {"records": self._sequence})
         with self._wake:
             self._closing = True

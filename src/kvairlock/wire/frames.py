@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kvairlock.core.errors import PeerIncompatible, PeerMisbehaved, Reason
+from kvairlock.core.errors import Misuse, PeerIncompatible, PeerMisbehaved, Reason
 from kvairlock.core.messages import Message
 from kvairlock.core.terms import Peer
 from kvairlock.wire import codec
@@ -63,6 +63,8 @@ def frame_bytes(header: bytes) -> int:
 
 
 def _seal(ring: Keyring, purpose: str, kind: int, sequence: int, body: bytes) -> bytes:
+    if len(body) > FRAME_BYTES_MAX:
+        raise Misuse(f"a message of {len(body)} bytes does not fit a frame")
     key_id = ring.active_id
     name = key_id.encode().ljust(KEY_ID_BYTES, b"\0")
     signed = HEADER.pack(MAGIC, VERSION, kind, name, sequence, len(body)) + body

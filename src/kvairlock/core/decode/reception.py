@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvairlock.core.capacity import Demand
-from kvairlock.core.errors import Reason, Refusal, Stage
+from kvairlock.core.errors import InvariantBroken, Reason, Refusal, Stage
 from kvairlock.core.events import Submitted
-from kvairlock.core.handoff import Expectation, HandoffStage, Verdict
+from kvairlock.core.guards import Guard
+from kvairlock.core.handoff import Expectation, HandoffStage
 from kvairlock.core.messages import Receipt, RequestTicket
 from kvairlock.core.pool import Lease
 from kvairlock.core.terms import Instant, Owner, Pages, PageSpan, TransferId
@@ -37,9 +38,46 @@ class DecodeLimits:
     queue_max: int
 
 
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """What a request was given: pages, a window to land in, and what must be found there.
+
+    Args:
+        lease: All its pages, those of the prompt first.
+        window: Where prefill writes.
+        want: What decode expects by its own figures.
+    """
+
+    lease: Lease
+    window: Window
+    want: Expectation
+
+    @property
+    def prompt(self) -> Pages:
+        """The pages of the prompt, in token order, shape (pages,)."""
+        return self.lease.pages[: self.want.pages]
+
+
 @dataclass(slots=True)
 class Reception:
-    """One request on this node."""
+    """One request on this node.
+
+    Args:
+        name: Its name in the core.
+        ticket: What its ticket vouches for.
+        asked: How it was submitted.
+        demand: What it needs.
+        deadline: When its present stage has taken too long.
+        stage: Where the hand-over is.
+        reserved: Pages and window, once granted.
+        receipt: What prefill states, once it has.
+        checks: The checks that passed so far.
+        tables: One page table per choice, once readable.
+        span: The pages as they were when they became readable.
+        reland_at: When to try again to land a window that a writer still had.
+        computed_tokens: Prompt tokens that the receipt confirms.
+        generated_tokens: Tokens generated, over all choices.
+    """
 
     name: TransferId
     ticket: RequestTicket
@@ -47,11 +85,9 @@ class Reception:
     demand: Demand
     deadline: Instant
     stage: HandoffStage = HandoffStage.OFFERED
-    lease: Lease | None = None
-    window: Window | None = None
+    reserved: Reservation | None = None
     receipt: Receipt | None = None
-    want: Expectation | None = None
-    verdict: Verdict | None = None
+    checks: tuple[Guard, ...] = ()
     tables: tuple[Pages, ...] = ()
     span: PageSpan | None = None
     reland_at: Instant | None = None
@@ -63,10 +99,37 @@ class Reception:
         """Whose request it is."""
         return self.ticket.owner
 
-    def covers(self, verdict: Verdict) -> Verdict:
-        """Return a later verdict together with the checks that an earlier one passed."""
-        before = self.verdict.checks if self.verdict else ()
-        return Verdict(verdict.refusal, before + verdict.checks)
+    @property
+    def lease(self) -> Lease | None:
+        """All its pages, once granted."""
+        return self.reserved.lease if self.reserved else None
+
+    @property
+    def window(self) -> Window | None:
+        """Where prefill writes, once granted."""
+        return self.reserved.window if self.reserved else None
+
+    @property
+    def granted(self) -> Reservation:
+        """What it was given.
+
+        Raises:
+            InvariantBroken: It was given nothing yet.
+        """
+        if self.reserved is None:
+            raise InvariantBroken("handoff", f"{self.name} has no reservation in {self.stage}")
+        return self.reserved
+
+    @property
+    def stated(self) -> Receipt:
+        """What prefill stated.
+
+        Raises:
+            InvariantBroken: Nothing yet.
+        """
+        if self.receipt is None:
+            raise InvariantBroken("handoff", f"{self.name} has no receipt in {self.stage}")
+        return self.receipt
 
 
 def refusal_for_wait(reception: Reception, limits: DecodeLimits, draining_pages: int) -> Refusal:

@@ -1,0 +1,111 @@
+"""Ends: the first wins and is written once, everybody concerned is told, the drain begins."""
+
+from __future__ import annotations
+
+from kvairlock.core import handoff
+from kvairlock.core.decode.reception import Reception, refusal_for_wait
+from kvairlock.core.decode.state import DecodeState
+from kvairlock.core.effects import Send, StopDecode
+from kvairlock.core.ends import ENDS, End, end_for
+from kvairlock.core.errors import Reason, Refusal, Stage
+from kvairlock.core.handoff import HandoffStage, Signal
+from kvairlock.core.ledger import verb_for
+from kvairlock.core.messages import Ended, Ruling, Withdraw
+from kvairlock.core.terms import Fence, Instant, Owner, Peer, TransferId
+
+
+def finish(node: DecodeState, reception: Reception, refusal: Refusal | None, now: Instant) -> None:
+    """End a request, completed if there is no refusal.
+
+    It is the first end, since an ended reception is no longer in the table.
+    """
+    end = end_for(refusal.reason) if refusal else End.COMPLETED
+    del node.receptions[reception.name]
+    if reception.name in node.queue:
+        node.queue.remove(reception.name)
+    if reception.stage is HandoffStage.CONFIRMED:
+        _stop_reading(node, reception)
+    elif reception.window is not None and ENDS[end].tells_peer:
+        told = _last_word(reception, end, refusal)
+        node.emit(Send(reception.window.writer.node, told))
+    reception.stage = handoff.advance(reception.stage, Signal.CLOSE)
+    if reception.window is not None and reception.window.wanted:
+        node.windows.unwant(reception.window, now)
+    _tell(node, reception, end, refusal)
+    if reception.lease is not None:
+        node.books.drain.begin(reception.lease, verb_for(refusal), now)
+
+
+def finish_named(
+    node: DecodeState, name: TransferId, refusal: Refusal | None, now: Instant
+) -> None:
+    """End a request by name; if it has ended, the later end is recorded and changes nothing."""
+    reception = node.receptions.get(name)
+    if reception is None:
+        end = end_for(refusal.reason) if refusal else End.COMPLETED
+        node.books.record_late(Owner.named("", name), end)
+        return
+    finish(node, reception, refusal, now)
+
+
+def expire(node: DecodeState, reception: Reception, now: Instant) -> None:
+    """End a request whose stage has taken too long."""
+    finish(node, reception, refusal_for_wait(reception, node.limits, node.pages_draining()), now)
+
+
+def window_failed(node: DecodeState, name: TransferId, message: str, now: Instant) -> None:
+    """End a request whose window could not be made: it was never granted, so nobody can write."""
+    reception = node.receptions.get(name)
+    if reception is not None:
+        finish(node, reception, Refusal(Reason.CAPACITY, Stage.TRANSFER, message), now)
+        node.windows.fence(reception.asked.window, Fence.LOCAL, now)
+
+
+def peer_lost(node: DecodeState, peer: Peer, now: Instant) -> None:
+    """End what a lost gateway asked for, and what waits for a lost prefill node."""
+    if node.peers.get(peer.node) == peer:
+        del node.peers[peer.node]
+    node.books.record("peer_lost", None, peer=peer.node, peer_incarnation=peer.incarnation)
+    for reception in list(node.receptions.values()):
+        if reception.asked.gateway == peer:
+            refusal = Refusal(Reason.CANCELLED, Stage.GATEWAY, "the gateway left")
+            finish(node, reception, refusal, now)
+        elif _waits_for(reception, peer):
+            message = f"{peer.node} was lost before it confirmed the transfer"
+            finish(node, reception, Refusal(Reason.PEER_LOST, Stage.TRANSFER, message), now)
+
+
+def _waits_for(reception: Reception, peer: Peer) -> bool:
+    window = reception.window
+    granted = reception.stage is HandoffStage.GRANTED
+    return granted and window is not None and window.writer == peer
+
+
+def _last_word(reception: Reception, end: End, refusal: Refusal | None) -> Ruling | Withdraw:
+    """What prefill is told of an end before the pages were read: it answers its receipt."""
+    if reception.receipt is not None:
+        return Ruling(reception.name, False, refusal)
+    return Withdraw(reception.name, end)
+
+
+def _stop_reading(node: DecodeState, reception: Reception) -> None:
+    node.emit(StopDecode(reception.name))
+    if reception.span is not None:
+        node.record_reading("read_ended", reception, reception.span)
+
+
+def _tell(node: DecodeState, reception: Reception, end: End, refusal: Refusal | None) -> None:
+    if refusal is not None:
+        node.books.record_refusal(reception.owner, refusal)
+    node.books.counters[f"ended.{end}"] += 1
+    generated, computed = reception.generated_tokens, reception.computed_tokens
+    node.books.record(
+        "request_ended",
+        reception.owner,
+        end=end,
+        reason=refusal.reason if refusal else "",
+        computed_tokens=computed,
+        generated_tokens=generated,
+    )
+    ended = Ended(reception.asked.transfer, end, refusal, computed, generated)
+    node.emit(Send(reception.asked.gateway.node, ended))

@@ -1,0 +1,108 @@
+"""The machine of a decode node: an event goes to the step that it belongs to."""
+
+from __future__ import annotations
+
+from kvairlock.core.decode import ending, grants, intake, reading, verdicts
+from kvairlock.core.decode.state import DecodeState
+from kvairlock.core.errors import Reason, Refusal, Stage
+from kvairlock.core.events import (
+    DecodeFinished,
+    EngineFailed,
+    Event,
+    Landed,
+    PeerGone,
+    PeerLost,
+    PeerUp,
+    ScrubDone,
+    StepBegan,
+    StepEnded,
+    Submitted,
+    Told,
+    WindowFailed,
+    WindowFenced,
+)
+from kvairlock.core.messages import Cancel, Receipt, Released
+from kvairlock.core.terms import Instant, Peer, TransferId
+
+
+class DecodeNode(DecodeState):
+    """The machine of one decode node; see `DecodeState` for its arguments."""
+
+    def handle(self, event: Event, now: Instant) -> None:
+        """Take one event; what should happen is in `books.out`."""
+        match event:
+            case Submitted():
+                intake.submitted(self, event, now)
+            case Told(peer, Receipt() as receipt):
+                verdicts.receipt_came(self, peer, receipt, now)
+            case Landed():
+                verdicts.landed(self, event, now)
+            case StepBegan():
+                reading.step_began(self, event, now)
+            case StepEnded():
+                reading.step_ended(self, event)
+            case ScrubDone(fenced):
+                self.books.drain.scrubbed(fenced)
+            case _:
+                self._handle_end(event, now)
+        self._settle(now)
+
+    def deadline(self) -> Instant | None:
+        """Return when `tick` is due, if anything waits."""
+        times = [r.deadline for r in self.receptions.values()]
+        times += [r.reland_at for r in self.receptions.values() if r.reland_at is not None]
+        times += self.windows.deadline()
+        return min(times, default=None)
+
+    def tick(self, now: Instant) -> None:
+        """End what waited too long; look for evidence on windows that nobody wants any more."""
+        for reception in list(self.receptions.values()):
+            if reception.deadline <= now:
+                ending.expire(self, reception, now)
+            elif reception.reland_at is not None and reception.reland_at <= now:
+                verdicts.land(self, reception)
+        self.windows.probe(now)
+        self._settle(now)
+
+    def fail(self, name: TransferId, refusal: Refusal, now: Instant) -> None:
+        """End one request after an invariant broke while it was worked on."""
+        if name in self.receptions:
+            ending.finish(self, self.receptions[name], refusal, now)
+
+    def _handle_end(self, event: Event, now: Instant) -> None:
+        """Take an event that ends a request, or that is about a peer or a window."""
+        match event:
+            case DecodeFinished(name):
+                ending.finish_named(self, name, None, now)
+            case EngineFailed(name, message):
+                refusal = Refusal(Reason.INVARIANT, Stage.DECODE, message)
+                ending.finish_named(self, name, refusal, now)
+            case Told(message=Cancel(name)):
+                refusal = Refusal(Reason.CANCELLED, Stage.GATEWAY, "the client left")
+                ending.finish_named(self, name, refusal, now)
+            case Told(peer, Released() as released):
+                self._released(peer, released, now)
+            case WindowFailed(name, message):
+                ending.window_failed(self, name, message, now)
+            case WindowFenced(window, fence):
+                self.windows.fence(window, fence, now)
+            case PeerUp(peer):
+                self._peer_up(peer)
+            case PeerLost(peer):
+                ending.peer_lost(self, peer, now)
+            case PeerGone(peer):
+                self.windows.gone(peer, now)
+            case _:
+                self.books.record_ignored(None, type(event).__name__, "not for a decode node")
+
+    def _released(self, peer: Peer, released: Released, now: Instant) -> None:
+        if not self.windows.released(released.window, peer, released.bytes_written, now):
+            self.books.record_ignored(None, "released", "no such window of this writer")
+
+    def _peer_up(self, peer: Peer) -> None:
+        self.peers[peer.node] = peer
+        self.books.record("peer_up", None, peer=peer.node, peer_incarnation=peer.incarnation)
+
+    def _settle(self, now: Instant) -> None:
+        self.books.drain.turn(now)
+        grants.pump(self, now)

@@ -1,0 +1,76 @@
+"""What a decode node keeps, and what all its steps share."""
+
+from __future__ import annotations
+
+from kvairlock.core.capacity import CapacityReport
+from kvairlock.core.claims import Claims
+from kvairlock.core.decode.reception import DecodeLimits, Reception
+from kvairlock.core.effects import Effect
+from kvairlock.core.guards import Guard, GuardSet
+from kvairlock.core.ledger import Ledger
+from kvairlock.core.pool import Hold, Lease
+from kvairlock.core.terms import (
+    LandingPolicy,
+    NodeName,
+    PageSpan,
+    Peer,
+    TransferId,
+)
+from kvairlock.core.windows import Windows
+
+
+class DecodeState:
+    """The books of one decode node and everything that is under way on it.
+
+    Args:
+        report: What the node measured; `landing_pages` in it is what one request may land.
+        guards: Which guards enforce.
+        limits: Deadlines and caps.
+        policy: How remote writes become pages.
+        layout: Digest of the node's page layout.
+    """
+
+    def __init__(
+        self,
+        report: CapacityReport,
+        guards: GuardSet,
+        limits: DecodeLimits,
+        policy: LandingPolicy,
+        layout: str,
+    ) -> None:
+        self.books = Ledger(report, guards)
+        self.limits, self.policy, self.layout = limits, policy, layout
+        self.receptions: dict[TransferId, Reception] = {}
+        self.holding: dict[TransferId, Lease] = {}
+        self.queue: list[TransferId] = []
+        self.windows = Windows(self.books.out, self.books.drain.fences)
+        self.claims = Claims()
+        self.peers: dict[NodeName, Peer] = {}
+
+    def on(self, guard: Guard) -> bool:
+        """Whether a guard enforces."""
+        return self.books.on(guard)
+
+    def emit(self, effect: Effect) -> None:
+        """Add an effect to those of this turn."""
+        self.books.out.append(effect)
+
+    def hold(self, name: TransferId, lease: Lease, kind: Hold) -> None:
+        """Keep a request's pages while the host works on them, whatever becomes of the request."""
+        lease.hold(kind)
+        self.holding[name] = lease
+
+    def let_go(self, name: TransferId, kind: Hold) -> None:
+        """The host has ended its work on a request's pages."""
+        lease = self.holding.pop(name, None)
+        if lease is not None:
+            lease.release(kind)
+
+    def pages_draining(self, tenant: str | None = None) -> int:
+        """Pages of windows whose request has ended and of leases in the drain, of one or all."""
+        return self.windows.pages_draining(tenant) + self.books.drain.pages_of(tenant)
+
+    def record_reading(self, event: str, reception: Reception, span: PageSpan) -> None:
+        """Note that a request begins or ends to read pages."""
+        pages, generations = tuple(span.pages.tolist()), tuple(span.generations.tolist())
+        self.books.record(event, reception.owner, pages=pages, generations=generations)

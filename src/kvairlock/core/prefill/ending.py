@@ -1,0 +1,89 @@
+"""Ends of a prompt: the first wins; a write in flight keeps its pages until it is terminal."""
+
+from __future__ import annotations
+
+from kvairlock.core import handoff
+from kvairlock.core.effects import StopCompute
+from kvairlock.core.ends import End, end_for
+from kvairlock.core.errors import Reason, Refusal, Stage
+from kvairlock.core.handoff import HandoffStage, Signal
+from kvairlock.core.ledger import verb_for
+from kvairlock.core.messages import Ruling
+from kvairlock.core.pool import Hold
+from kvairlock.core.prefill.intake import drop
+from kvairlock.core.prefill.job import Job
+from kvairlock.core.prefill.receipts import send_receipt
+from kvairlock.core.prefill.sharing import keep
+from kvairlock.core.prefill.state import PrefillState
+from kvairlock.core.terms import Instant, Peer, TransferId
+
+
+def ruled(node: PrefillState, peer: Peer, ruling: Ruling, now: Instant) -> None:
+    """Decode has judged the receipt: keep what may be shared, let go of the rest."""
+    job = node.jobs.get(ruling.transfer)
+    if job is None or job.asked.decode != peer or job.stage is not HandoffStage.REPORTED:
+        node.books.record_ignored(job.owner if job else None, "ruling", "no receipt is open")
+        return
+    if ruling.admitted:
+        job.stage = handoff.advance(job.stage, Signal.CONFIRM)
+        keep(node, job, now)
+    _close(node, job, ruling.refusal, now)
+
+
+def withdrawn(node: PrefillState, peer: Peer, name: TransferId, end: End, now: Instant) -> None:
+    """Decode has ended the request."""
+    job = node.jobs.get(name)
+    if job is None or job.asked.decode != peer:
+        node.books.record_ignored(job.owner if job else None, "withdraw", "nothing is open")
+        return
+    reason = Reason.CANCELLED if end is End.CANCELLED else Reason.PEER_REJECTED
+    refusal = Refusal(reason, Stage.DECODE, f"decode ended the request as {end}")
+    _close(node, job, refusal, now)
+
+
+def peer_lost(node: PrefillState, peer: Peer, now: Instant) -> None:
+    """Nobody waits for the prompts of a lost decode node."""
+    node.books.record("peer_lost", None, peer=peer.node, peer_incarnation=peer.incarnation)
+    for job in list(node.jobs.values()):
+        if job.asked.decode == peer:
+            refusal = Refusal(Reason.PEER_LOST, Stage.TRANSFER, "the decode node was lost")
+            _close(node, job, refusal, now)
+
+
+def fail(node: PrefillState, job: Job, refusal: Refusal, now: Instant) -> None:
+    """End a job for a reason of ours, and say so in place of a receipt of success."""
+    if job.stage is not HandoffStage.REPORTED:
+        send_receipt(node, job.asked, job.owner, end_for(refusal.reason), refusal)
+    _close(node, job, refusal, now)
+
+
+def _close(node: PrefillState, job: Job, refusal: Refusal | None, now: Instant) -> None:
+    """Write the end; it is the first, since an ended job is no longer in the table."""
+    del node.jobs[job.name]
+    if job.name in node.queue:
+        node.queue.remove(job.name)
+    node.emit(StopCompute(job.name))
+    if job.stage is HandoffStage.GRANTED and not _is_writing(job):
+        drop(node, job.asked)
+    job.stage = handoff.advance(job.stage, Signal.CLOSE)
+    _record(node, job, refusal)
+    node.closing[job.name] = job
+    if job.lease is not None:
+        node.books.drain.begin(job.lease, verb_for(refusal), now)
+
+
+def _is_writing(job: Job) -> bool:
+    return job.lease is not None and Hold.WRITE in job.lease.holds
+
+
+def _record(node: PrefillState, job: Job, refusal: Refusal | None) -> None:
+    end = end_for(refusal.reason) if refusal else job.outcome
+    node.books.counters[f"ended.{end}"] += 1
+    node.books.record(
+        "request_ended",
+        job.owner,
+        end=end,
+        reason=refusal.reason if refusal else "",
+        computed_tokens=job.stop if job.digests else 0,
+        generated_tokens=0,
+    )

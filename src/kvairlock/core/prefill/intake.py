@@ -1,0 +1,84 @@
+"""Who may enter a prefill node: ticket, layout, and what the own pool can ever hold."""
+
+from __future__ import annotations
+
+from kvairlock.core import admission, handoff
+from kvairlock.core.capacity import Demand
+from kvairlock.core.effects import DropWindow, Send
+from kvairlock.core.ends import End, end_for
+from kvairlock.core.errors import Reason, Refusal, Stage
+from kvairlock.core.events import Granted
+from kvairlock.core.guards import Guard
+from kvairlock.core.handoff import Signal
+from kvairlock.core.ledger import judge_ticket
+from kvairlock.core.messages import Released, RequestTicket
+from kvairlock.core.prefill.job import Job
+from kvairlock.core.prefill.receipts import send_receipt
+from kvairlock.core.prefill.state import PrefillState
+from kvairlock.core.terms import Instant, Owner, after
+
+STAGE = Stage.PREFILL_ADMISSION
+NO_TICKET = Refusal(Reason.FORGED, STAGE, "there is no ticket that names a request")
+PLACEHOLDER_TOKENS = 1
+
+
+def granted(node: PrefillState, asked: Granted, now: Instant) -> None:
+    """Queue a prompt, or refuse it with its reason: the refusal crosses as one."""
+    if node.known(asked.transfer) is not None:
+        node.books.record_ignored(None, "grant", "this transfer is under way already")
+        drop(node, asked)
+        return
+    ticket, refusal = judge_ticket(asked.presented, node.books.guards, STAGE)
+    refusal = refusal or _judge_grant(node, ticket, asked)
+    if ticket is None or refusal is not None:
+        owner = ticket.owner if ticket else Owner.named("", asked.transfer)
+        _refuse(node, asked, owner, refusal or NO_TICKET)
+        return
+    tokens = asked.presented.prompt_tokens
+    job = Job(asked, ticket, after(now, asked.patience_ms), tokens)
+    over = admission.judge_prefill(node.books.report, Demand(tokens, 0))
+    if over is not None and node.on(Guard.CAPACITY):
+        _refuse(node, asked, ticket.owner, over)
+        return
+    if over is not None:
+        # What engines without this guard did: note the rejection, compute on a placeholder.
+        job.outcome, job.stop = End.REJECTED, PLACEHOLDER_TOKENS
+    _admit(node, job)
+
+
+def drop(node: PrefillState, asked: Granted) -> None:
+    """Give a window back into which nothing was written."""
+    node.emit(DropWindow(asked.transfer, asked.window))
+    node.emit(Send(asked.decode.node, Released(asked.transfer, asked.window, 0)))
+
+
+def _judge_grant(
+    node: PrefillState, ticket: RequestTicket | None, asked: Granted
+) -> Refusal | None:
+    if ticket is None:
+        return NO_TICKET
+    if ticket.owner.transfer != asked.transfer:
+        return Refusal(Reason.IDENTITY, STAGE, "the grant names another request than its ticket")
+    if asked.layout != node.layout:
+        return Refusal(Reason.MODEL_LAYOUT, STAGE, "the grant is for another model layout")
+    return None
+
+
+def _admit(node: PrefillState, job: Job) -> None:
+    job.stage = handoff.advance(job.stage, Signal.GRANT)
+    node.jobs[job.name] = job
+    node.queue.append(job.name)
+    node.books.counters["admitted"] += 1
+    node.books.record(
+        "request_admitted",
+        job.owner,
+        stage=STAGE,
+        prompt_tokens=job.asked.presented.prompt_tokens,
+        max_tokens=job.ticket.max_tokens,
+    )
+
+
+def _refuse(node: PrefillState, asked: Granted, owner: Owner, refusal: Refusal) -> None:
+    node.books.record_refusal(owner, refusal)
+    drop(node, asked)
+    send_receipt(node, asked, owner, end_for(refusal.reason), refusal)

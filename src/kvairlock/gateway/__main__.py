@@ -1,0 +1,86 @@
+"""`python -m kvairlock.gateway`: start one gateway process, or say in one line why not."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import sys
+from functools import partial
+from pathlib import Path
+
+import anyio
+import structlog
+
+from kvairlock.core.errors import KvairlockError
+from kvairlock.engine.model import UnknownModel, load_tokenizer
+from kvairlock.gateway.keys import ApiKeys
+from kvairlock.gateway.server import Process, listen, new_incarnation, serve
+from kvairlock.runtime.secrets import load_keyring
+from kvairlock.runtime.settings import load
+from kvairlock.sink.jsonl import JsonLines
+
+CANNOT_START = 2
+
+
+def main() -> int:
+    """Run a gateway until it is told to stop; return the exit status."""
+    arguments = _arguments()
+    _keep_prompts_in()
+    _log_to_stderr()
+    try:
+        process = _prepare(arguments)
+        evidence = JsonLines(process.evidence, process.peer, process.ring)
+    except (KvairlockError, UnknownModel, OSError) as error:
+        print(f"kvairlock.gateway: cannot start: {error}", file=sys.stderr)
+        return CANNOT_START
+    try:
+        anyio.run(serve, process, evidence, partial(print, flush=True))
+    finally:
+        evidence.close()
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="kvairlock.gateway", description=__doc__)
+    parser.add_argument("--settings", type=Path, required=True, help="TOML file of the stack")
+    parser.add_argument("--run", type=Path, required=True, help="folder of the nodes' sockets")
+    parser.add_argument("--evidence", type=Path, required=True, help="folder for evidence")
+    parser.add_argument("--keys", type=Path, required=True, help="file of API keys")
+    parser.add_argument("--cluster-key", type=Path, help="file of the cluster's keys")
+    return parser.parse_args()
+
+
+def _prepare(arguments: argparse.Namespace) -> Process:
+    settings = load(arguments.settings)
+    load_tokenizer(settings.model)
+    return Process(
+        settings=settings,
+        ring=load_keyring(arguments.cluster_key),
+        keys=ApiKeys.load(arguments.keys),
+        run=arguments.run,
+        evidence=arguments.evidence,
+        listener=listen(settings.gateway.host, settings.gateway.port),
+        incarnation=new_incarnation(),
+    )
+
+
+def _keep_prompts_in() -> None:
+    """No core files, and nothing that others can read: memory holds prompts."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.umask(0o077)
+
+
+def _log_to_stderr() -> None:
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

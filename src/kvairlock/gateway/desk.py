@@ -1,0 +1,253 @@
+"""Requests in flight: each is signed, sent to its decode node, and followed to its one end.
+
+    submit -> OPEN --chunks, Ended--> (gone)
+               |  client leaves, does not read: Cancel
+               +--> LEFT ------Ended--------> (gone)
+
+An end always comes: from the decode node, because that node is lost, or because all deadlines of
+the request's stages have passed. A client that left is not waited for, but its request stays here
+until its end, because until then it loads its nodes.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+import anyio
+
+from kvairlock.core.ends import end_for
+from kvairlock.core.errors import PeerMisbehaved, Reason, Refusal, Stage
+from kvairlock.core.messages import Cancel, Chunk, Ended, Message, RequestTicket, Submit
+from kvairlock.core.terms import NS_PER_MS, Instant, NodeName, Owner, TransferId
+from kvairlock.gateway.completions import CompletionRequest
+from kvairlock.gateway.mailbox import Mailbox
+from kvairlock.gateway.nodes import NodeDown, OutboxFull
+from kvairlock.gateway.routes import Route
+from kvairlock.runtime import clock
+from kvairlock.runtime.settings import LimitSettings
+from kvairlock.sink.jsonl import JsonLines
+from kvairlock.wire import tickets
+from kvairlock.wire.keys import Keyring, input_digest
+
+CHUNKS_WAITING_MAX = 4_096
+"""Chunks that wait for a client that does not read; a chunk is some tens of bytes."""
+
+FINISHES = frozenset({"", "stop", "length"})
+
+
+class Post(Protocol):
+    """The way to the nodes."""
+
+    def post(self, name: NodeName, message: Message) -> None:
+        """Queue a message. Raises NodeDown or OutboxFull."""
+
+    def layout(self, name: NodeName) -> str:
+        """Return the page layout that a node stated. Raises NodeDown."""
+
+
+class FlightState(StrEnum):
+    """Who still waits for a request's end."""
+
+    OPEN = "open"
+    LEFT = "left"
+
+
+@dataclass(slots=True)
+class Flight:
+    """One request on its way.
+
+    Args:
+        owner: Tenant, request, attempt.
+        route: Its prefill and decode node.
+        choices: How many answers it gets.
+        ticket: The ticket that the gateway signed for it.
+        due: When all its deadlines have passed.
+        state: Whether its client is still there.
+        arrived: Chunks, then one `Ended`.
+    """
+
+    owner: Owner
+    route: Route
+    choices: int
+    ticket: bytes
+    due: Instant
+    state: FlightState = FlightState.OPEN
+    arrived: Mailbox[Chunk | Ended] = field(default_factory=Mailbox)
+
+    async def next(self) -> Chunk | Ended:
+        """Return the next chunk, or last of all the end."""
+        return await self.arrived.get()
+
+    def end(self, reason: Reason, message: str) -> None:
+        """End it from here, if its client is still there."""
+        if self.state is not FlightState.OPEN:
+            return
+        refusal = Refusal(reason, Stage.GATEWAY, message)
+        self.arrived.put(Ended(self.owner.transfer, end_for(reason), refusal, 0, 0))
+
+
+class Desk:
+    """All requests in flight.
+
+    Args:
+        ring: Signs tickets.
+        limits: Deadlines of the stages.
+        ticket_s: Seconds for which a ticket is good.
+        nodes: The way to the nodes.
+        evidence: Records what was sent and what was ignored.
+    """
+
+    def __init__(
+        self, ring: Keyring, limits: LimitSettings, ticket_s: int, nodes: Post, evidence: JsonLines
+    ) -> None:
+        self._ring = ring
+        self._limits = limits
+        self._ticket_s = ticket_s
+        self._nodes = nodes
+        self._evidence = evidence
+        self._flights: dict[TransferId, Flight] = {}
+
+    def __len__(self) -> int:
+        """Return how many requests have not ended."""
+        return len(self._flights)
+
+    def load(self) -> Counter[NodeName]:
+        """Return how many requests each node has that have not ended."""
+        counted: Counter[NodeName] = Counter()
+        for flight in self._flights.values():
+            counted.update((flight.route.prefill, flight.route.decode))
+        return counted
+
+    def submit(
+        self,
+        owner: Owner,
+        scope: str,
+        request: CompletionRequest,
+        route: Route,
+        believed: bytes | None = None,
+    ) -> Flight | Refusal:
+        """Sign a request and send it to its decode node.
+
+        Args:
+            owner: Tenant, request, attempt.
+            scope: Who may share its prefix pages, as tickets say it.
+            request: What is asked.
+            route: Where it goes.
+            believed: A ticket to send in place of the one that is signed here (drills), or None.
+        """
+        tokens = request.prompt_tokens.astype("<i4").tobytes()
+        try:
+            layout = self._nodes.layout(route.decode)
+            ticket = self._sign(owner, scope, request, layout, tokens)
+            submit = _submit(owner, request, route, tokens, believed or ticket)
+            self._nodes.post(route.decode, submit)
+        except NodeDown as error:
+            return Refusal(Reason.PEER_LOST, Stage.GATEWAY, str(error))
+        except OutboxFull as error:
+            return Refusal(Reason.CAPACITY, Stage.GATEWAY, str(error))
+        flight = Flight(owner, route, request.n, ticket, self._due())
+        self._flights[owner.transfer] = flight
+        return flight
+
+    def leave(self, flight: Flight) -> None:
+        """Take note that a request's client is gone; ends it at its nodes if it still runs."""
+        if flight.owner.transfer in self._flights and flight.state is FlightState.OPEN:
+            flight.state = FlightState.LEFT
+            self._cancel(flight)
+
+    def deliver(self, node: NodeName, message: Chunk | Ended) -> None:
+        """Take what a decode node says about a request.
+
+        Raises:
+            PeerMisbehaved: It speaks of a choice or a finish that cannot be.
+        """
+        flight = self._flights.get(message.transfer)
+        if flight is None:
+            return
+        if flight.route.decode != node:
+            self._ignore(flight, message, f"{node} does not serve it")
+        elif isinstance(message, Ended):
+            del self._flights[message.transfer]
+            flight.arrived.put(message)
+        else:
+            self._take(flight, message)
+
+    def lose(self, node: NodeName) -> None:
+        """End all requests of a decode node that is gone."""
+        gone = [flight for flight in self._flights.values() if flight.route.decode == node]
+        for flight in gone:
+            del self._flights[flight.owner.transfer]
+            flight.end(Reason.PEER_LOST, f"{node} was lost while it served the request")
+
+    async def sweep(self) -> None:
+        """End what is overdue, until cancelled."""
+        while True:
+            now = clock.now()
+            for flight in [f for f in self._flights.values() if f.due <= now]:
+                self._cancel(flight)
+                del self._flights[flight.owner.transfer]
+                flight.end(Reason.TIMEOUT, "the decode node reported no end in time")
+            await anyio.sleep(self._limits.beat_ms / 1000)
+
+    def _due(self) -> Instant:
+        stages = self._limits
+        total_ms = stages.queue_ms + stages.prefill_ms + stages.verdict_ms + stages.decode_ms
+        return Instant(clock.now() + (total_ms + stages.lost_ms) * NS_PER_MS)
+
+    def _sign(
+        self, owner: Owner, scope: str, request: CompletionRequest, layout: str, tokens: bytes
+    ) -> bytes:
+        salt = secrets.token_hex(16)
+        digest = input_digest(self._ring, self._ring.active_id, salt, layout, tokens)
+        ticket = RequestTicket(
+            owner=owner,
+            input_digest=digest,
+            prompt_tokens=len(request.prompt_tokens),
+            max_tokens=request.max_tokens,
+            choices=request.n,
+            scope=scope,
+            expires_unix_s=int(time.time()) + self._ticket_s,
+            salt=salt,
+        )
+        return tickets.sign(self._ring, ticket)
+
+    def _take(self, flight: Flight, chunk: Chunk) -> None:
+        if not 0 <= chunk.choice < flight.choices or chunk.finish not in FINISHES:
+            raise PeerMisbehaved(Reason.MALFORMED, "a chunk of no choice, or of no known finish")
+        if flight.state is not FlightState.OPEN:
+            return
+        if len(flight.arrived) < CHUNKS_WAITING_MAX:
+            flight.arrived.put(chunk)
+            return
+        flight.end(Reason.CANCELLED, "the client does not read its answer")
+        self.leave(flight)
+
+    def _cancel(self, flight: Flight) -> None:
+        with suppress(NodeDown):
+            self._nodes.post(flight.route.decode, Cancel(flight.owner.transfer))
+
+    def _ignore(self, flight: Flight, message: Message, reason: str) -> None:
+        fields = {"message": type(message).__name__.lower(), "reason": reason}
+        self._evidence.record("message_ignored", flight.owner, fields)
+
+
+def _submit(
+    owner: Owner, request: CompletionRequest, route: Route, tokens: bytes, ticket: bytes
+) -> Submit:
+    return Submit(
+        ticket=ticket,
+        tenant=owner.tenant,
+        transfer=owner.transfer,
+        tokens=tokens,
+        max_tokens=request.max_tokens,
+        choices=request.n,
+        stop=request.stop,
+        prefill=route.prefill,
+        nonce=secrets.token_hex(8),
+    )

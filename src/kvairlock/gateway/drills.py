@@ -1,0 +1,107 @@
+"""What drills may ask of a gateway, in drill mode and with an operator's key only.
+
+    x-kvairlock-route: prefill-0/decode-0     take this route or none
+    x-kvairlock-show-ticket: 1                answer with the ticket in `x-kvairlock-ticket`
+    POST /drill/points                        arm or release a failpoint of a node
+
+Outside drill mode the headers mean nothing and the endpoint does not exist.
+"""
+
+from __future__ import annotations
+
+import base64
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from kvairlock.core.messages import Drill
+from kvairlock.core.terms import NodeName
+from kvairlock.gateway.auth import authenticate, require_operator
+from kvairlock.gateway.bodies import ClientLeft, read_body
+from kvairlock.gateway.completions import NUMBER_MAX, read_object
+from kvairlock.gateway.errors import ApiError, Refused, bad_request
+from kvairlock.gateway.keys import Principal
+from kvairlock.gateway.nodes import NodeDown
+from kvairlock.gateway.parts import Parts
+from kvairlock.gateway.routes import Route, Routes
+from kvairlock.runtime.failpoints import Failpoint
+
+ROUTE_HEADER = "x-kvairlock-route"
+SHOW_TICKET_HEADER = "x-kvairlock-show-ticket"
+TICKET_HEADER = "x-kvairlock-ticket"
+
+ACTIONS = ("arm", "release")
+POINTS_BODY_BYTES_MAX = 4096
+
+
+def drill_header(parts: Parts, headers: Headers, principal: Principal, name: str) -> str | None:
+    """Return a drill's header, or None outside drill mode or without it.
+
+    Raises:
+        Refused: 403, the key is not an operator's.
+    """
+    value = headers.get(name)
+    if value is None or not parts.settings.drill.enabled:
+        return None
+    require_operator(principal)
+    return value
+
+
+def route_named(routes: Routes, name: str | None) -> Route | None:
+    """Return the route that a drill asks for.
+
+    Raises:
+        Refused: 400, there is none of that name.
+    """
+    if name is None:
+        return None
+    for route in routes.all:
+        if str(route) == name:
+            return route
+    known = ", ".join(map(str, routes.all))
+    raise bad_request(f"no such route; routes are: {known}", ROUTE_HEADER)
+
+
+def ticket_text(ticket: bytes) -> str:
+    """Return a ticket as drills show and present it."""
+    return base64.urlsafe_b64encode(ticket).decode()
+
+
+async def points(parts: Parts, request: Request) -> Response:
+    """Answer `POST /drill/points`: forward it to the node.
+
+    Raises:
+        Refused: 404 outside drill mode, 401, 403, 400 for what makes no sense, 503 if the node is
+            not connected.
+    """
+    if not parts.settings.drill.enabled:
+        raise Refused(ApiError(404, "not_found", "there is nothing here outside drill mode"))
+    require_operator(authenticate(request.headers, parts.keys))
+    try:
+        body = await read_body(request.headers, request.receive, POINTS_BODY_BYTES_MAX)
+    except ClientLeft:
+        return Response(status_code=400)
+    node, drill = _drill(parts.routes, read_object(body))
+    try:
+        parts.nodes.post(node, drill)
+    except NodeDown as error:
+        raise Refused(ApiError(503, error.code, str(error))) from None
+    return JSONResponse({"sent": {"node": node, "action": drill.action, "point": drill.point}})
+
+
+def _drill(routes: Routes, fields: dict[str, object]) -> tuple[NodeName, Drill]:
+    node = _one_of(fields, "node", [str(name) for name in routes.nodes])
+    action = _one_of(fields, "action", list(ACTIONS))
+    point = _one_of(fields, "point", [point.value for point in Failpoint])
+    after = fields.get("after", 0)
+    if not isinstance(after, int) or isinstance(after, bool) or not 0 <= after <= NUMBER_MAX:
+        raise bad_request("`after` must be an integer from 0", "after")
+    return NodeName(node), Drill(action, point, after)
+
+
+def _one_of(fields: dict[str, object], name: str, known: list[str]) -> str:
+    value = fields.get(name)
+    if not isinstance(value, str) or value not in known:
+        raise bad_request(f"`{name}` must be one of: {', '.join(known)}", name)
+    return value

@@ -1,0 +1,241 @@
+"""The channels to all nodes: dialled, kept alive, given up when silent, and dialled again.
+
+    dial -> Inspect ... NodeStatus: up -> messages -> closed, silent or wrong: lost -> dial
+
+Nobody waits for a channel: what is sent goes into an outbox that one task empties, so that a
+stopped node holds up no request of another, and a request that is cancelled never tears a frame.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import anyio
+import structlog
+
+from kvairlock.core.errors import KvairlockError, PeerIncompatible, PeerMisbehaved, Reason
+from kvairlock.core.messages import Beat, Chunk, Ended, Inspect, Message, NodeStatus, Submit
+from kvairlock.core.terms import NodeName, Role
+from kvairlock.gateway.mailbox import Mailbox
+from kvairlock.gateway.routes import NodeState, Routes
+from kvairlock.runtime import clock
+from kvairlock.runtime.link import ChannelClosed, Identity, Link, dial
+from kvairlock.runtime.settings import LimitSettings
+from kvairlock.sink.jsonl import JsonLines
+
+BACKOFF_FIRST_MS = 50
+BACKOFF_LAST_MS = 1_000
+SUBMITS_WAITING_MAX = 256
+
+log = structlog.get_logger("kvairlock.gateway")
+
+
+class NodeDown(KvairlockError):
+    """There is no channel to the node now."""
+
+    http_status = 503
+    code = "node_lost"
+
+
+class OutboxFull(KvairlockError):
+    """The node does not take messages as fast as requests come."""
+
+    http_status = 503
+    code = "route_full"
+
+
+class Receiver(Protocol):
+    """Who is told what decode nodes say about requests."""
+
+    def deliver(self, node: NodeName, message: Chunk | Ended) -> None:
+        """Take a message about a request.
+
+        Raises:
+            PeerMisbehaved: It makes no sense; the channel is closed.
+        """
+
+    def lose(self, node: NodeName) -> None:
+        """Take note that the node and what it did is gone."""
+
+
+class Connection:
+    """One open channel and what waits to be sent on it."""
+
+    def __init__(self, name: NodeName, link: Link) -> None:
+        self.name = name
+        self.link = link
+        self.outbox: Mailbox[Message] = Mailbox()
+        self.heard_at = clock.now()
+
+    async def write(self) -> None:
+        """Send what waits, in order, until the channel closes."""
+        while True:
+            await self.link.send(await self.outbox.get())
+
+    async def beat(self, limits: LimitSettings) -> None:
+        """Show signs of life until the other end shows none for `lost_ms`."""
+        while (silent_ms := clock.elapsed_ms(self.heard_at)) < limits.lost_ms:
+            if not len(self.outbox):
+                self.outbox.put(Beat())
+            await anyio.sleep(min(limits.beat_ms, limits.lost_ms - silent_ms) / 1000)
+        log.warning("node is silent", node=self.name, silent_ms=silent_ms)
+
+
+class Nodes:
+    """All nodes of the stack, as seen from the gateway.
+
+    Args:
+        directory: Where the nodes' sockets are.
+        me: What the gateway says of itself.
+        limits: Times between signs of life.
+        routes: Told what the nodes report.
+        evidence: Records peers that come and go.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        me: Identity,
+        limits: LimitSettings,
+        routes: Routes,
+        evidence: JsonLines,
+    ) -> None:
+        self._directory = directory
+        self._me = me
+        self._limits = limits
+        self._routes = routes
+        self._evidence = evidence
+        self._open: dict[NodeName, Connection] = {}
+
+    async def run(self, receiver: Receiver) -> None:
+        """Keep a channel to each node until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            for name, view in self._routes.nodes.items():
+                tasks.start_soon(self._keep, name, view.role, receiver)
+
+    def post(self, name: NodeName, message: Message) -> None:
+        """Queue a message for a node; returns at once.
+
+        Raises:
+            NodeDown: There is no channel to it.
+            OutboxFull: It is a new request, and too many wait to be sent.
+        """
+        connection = self._open.get(name)
+        if connection is None:
+            raise NodeDown(f"{name} is not connected")
+        if isinstance(message, Submit) and len(connection.outbox) >= SUBMITS_WAITING_MAX:
+            raise OutboxFull(f"{name} does not take requests fast enough")
+        connection.outbox.put(message)
+
+    def layout(self, name: NodeName) -> str:
+        """Return the digest of the page layout that a node stated in its hello.
+
+        Raises:
+            NodeDown: There is no channel to it.
+        """
+        connection = self._open.get(name)
+        if connection is None or connection.link.hello is None:
+            raise NodeDown(f"{name} is not connected")
+        return connection.link.hello.layout
+
+    async def _keep(self, name: NodeName, role: Role, receiver: Receiver) -> None:
+        wait_ms = BACKOFF_FIRST_MS
+        while True:
+            link = await self._dial(name, role)
+            if link is not None:
+                await self._live(name, link, receiver)
+                reported = self._routes.nodes[name].state is NodeState.UP
+                self._lost(name, link, receiver)
+                wait_ms = BACKOFF_FIRST_MS if reported else wait_ms
+            await anyio.sleep(wait_ms / 1000)
+            wait_ms = min(2 * wait_ms, BACKOFF_LAST_MS)
+
+    async def _dial(self, name: NodeName, role: Role) -> Link | None:
+        try:
+            with anyio.fail_after(self._limits.lost_ms / 1000):
+                link = await dial(self._directory / f"{name}.sock", self._me, name)
+        except (OSError, TimeoutError, ChannelClosed):
+            return None
+        except (PeerMisbehaved, PeerIncompatible) as error:
+            self._refuse(name, error)
+            return None
+        if link.peer.role is not role:
+            await link.close()
+            self._refuse(name, PeerMisbehaved(Reason.IDENTITY, f"{name} is not a {role} node"))
+            return None
+        return link
+
+    async def _live(self, name: NodeName, link: Link, receiver: Receiver) -> None:
+        connection = Connection(name, link)
+        connection.outbox.put(Inspect())
+        self._open[name] = connection
+        self._record("peer_up", link)
+        log.info("node is connected", node=name, incarnation=link.peer.incarnation)
+        try:
+            await self._until_closed(
+                name,
+                partial(self._read, connection, receiver),
+                connection.write,
+                partial(connection.beat, self._limits),
+            )
+        finally:
+            del self._open[name]
+            await link.close()
+
+    async def _until_closed(self, name: NodeName, *parts: Callable[[], Awaitable[None]]) -> None:
+        async with anyio.create_task_group() as tasks:
+
+            async def run(part: Callable[[], Awaitable[None]]) -> None:
+                try:
+                    await part()
+                except ChannelClosed:
+                    pass
+                except (PeerMisbehaved, PeerIncompatible) as error:
+                    self._refuse(name, error)
+                tasks.cancel_scope.cancel()
+
+            for part in parts:
+                tasks.start_soon(run, part)
+
+    async def _read(self, connection: Connection, receiver: Receiver) -> None:
+        while True:
+            message, file = await connection.link.receive()
+            connection.heard_at = clock.now()
+            if file is not None:
+                os.close(file)
+            match message:
+                case Chunk() | Ended():
+                    receiver.deliver(connection.name, message)
+                case NodeStatus():
+                    self._heard(connection, message)
+                case Beat():
+                    pass
+                case _:
+                    kind = type(message).__name__
+                    raise PeerMisbehaved(Reason.MALFORMED, f"{kind} is not for a gateway")
+
+    def _heard(self, connection: Connection, status: NodeStatus) -> None:
+        peer, report = connection.link.peer, status.report
+        stated = (report.node, report.role, report.incarnation)
+        if stated != (peer.node, peer.role, peer.incarnation):
+            raise PeerMisbehaved(Reason.IDENTITY, "a report about another process")
+        self._routes.heard(connection.name, status, connection.heard_at)
+
+    def _lost(self, name: NodeName, link: Link, receiver: Receiver) -> None:
+        self._routes.lost(name)
+        self._record("peer_lost", link)
+        log.warning("node is lost", node=name, incarnation=link.peer.incarnation)
+        receiver.lose(name)
+
+    def _record(self, event: str, link: Link) -> None:
+        fields = {"peer": link.peer.node, "peer_incarnation": link.peer.incarnation}
+        self._evidence.record(event, None, fields)
+
+    def _refuse(self, name: NodeName, error: PeerMisbehaved | PeerIncompatible) -> None:
+        reason = error.reason if isinstance(error, PeerMisbehaved) else Reason.VERSION
+        self._evidence.record("frame_refused", None, {"peer": name, "reason": reason})
+        log.warning("node is refused", node=name, reason=reason.value, why=str(error))

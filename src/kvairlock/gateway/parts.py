@@ -1,0 +1,39 @@
+"""What the endpoints of one gateway share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvairlock.gateway.completions import Offer
+from kvairlock.gateway.desk import Desk
+from kvairlock.gateway.keys import ApiKeys
+from kvairlock.gateway.metrics import Meter
+from kvairlock.gateway.nodes import Nodes
+from kvairlock.gateway.routes import Routes
+from kvairlock.runtime.settings import Settings
+from kvairlock.sink.jsonl import JsonLines
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of a running gateway.
+
+    Args:
+        settings: The stack's settings.
+        offer: What is served.
+        keys: Who is served.
+        routes: What can serve it.
+        nodes: The channels to the nodes.
+        desk: The requests in flight.
+        meter: The metrics.
+        evidence: Where isolation events are recorded.
+    """
+
+    settings: Settings
+    offer: Offer
+    keys: ApiKeys
+    routes: Routes
+    nodes: Nodes
+    desk: Desk
+    meter: Meter
+    evidence: JsonLines

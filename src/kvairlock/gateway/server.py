@@ -1,0 +1,211 @@
+"""One gateway process: its parts put together, its tasks in one loop, its end in order.
+
+The HTTP server ends first, so that what is in flight is finished or cancelled while the channels to
+the nodes are still open; then the channels; then the evidence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import uvicorn
+
+from kvairlock.core.guards import Guard
+from kvairlock.core.terms import Incarnation, Peer, Role
+from kvairlock.engine.model import load_tokenizer
+from kvairlock.gateway.app import make_app
+from kvairlock.gateway.completions import Offer
+from kvairlock.gateway.desk import Desk
+from kvairlock.gateway.keys import ApiKeys
+from kvairlock.gateway.metrics import Meter
+from kvairlock.gateway.nodes import Nodes
+from kvairlock.gateway.parts import Parts
+from kvairlock.gateway.routes import Routes
+from kvairlock.runtime.link import Identity
+from kvairlock.runtime.settings import GATEWAY_NAME, Settings
+from kvairlock.sink.jsonl import JsonLines, Value
+from kvairlock.wire.keys import Keyring
+
+HEAD_BYTES_MAX = 32 * 1024
+KEEP_ALIVE_S = 30
+SHUTDOWN_S = 3
+EVIDENCE_BEAT_S = 5
+LOOK_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What a gateway process was started with.
+
+    Args:
+        settings: The stack's settings.
+        ring: The cluster's keys.
+        keys: The API keys.
+        run: Where the nodes' sockets are.
+        evidence: Where its evidence goes.
+        listener: The socket that HTTP comes in on, bound.
+        incarnation: This life of it.
+    """
+
+    settings: Settings
+    ring: Keyring
+    keys: ApiKeys
+    run: Path
+    evidence: Path
+    listener: socket.socket
+    incarnation: Incarnation
+
+    @property
+    def peer(self) -> Peer:
+        """What it is to the nodes."""
+        return Peer(GATEWAY_NAME, Role.GATEWAY, self.incarnation)
+
+    @property
+    def url(self) -> str:
+        """Where clients on this machine reach it."""
+        host, port = self.listener.getsockname()[:2]
+        reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - read, not bound
+        return f"http://[{reached}]:{port}" if ":" in reached else f"http://{reached}:{port}"
+
+
+def new_incarnation() -> Incarnation:
+    """Return a name for a life of a process."""
+    return Incarnation(secrets.token_hex(8))
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Bind the HTTP socket; port 0 takes a free one.
+
+    Raises:
+        OSError: The address cannot be bound.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family)
+
+
+def assemble(process: Process, evidence: JsonLines) -> Parts:
+    """Put the parts of a gateway together.
+
+    Raises:
+        UnknownModel: The settings name a model that there is not.
+    """
+    settings = process.settings
+    verify = settings.guards.on(Guard.FRAME)
+    me = Identity(process.peer, process.ring, verify=verify)
+    front, limits = settings.gateway, settings.limits
+    routes = Routes(settings.nodes, settings.guards, front.context_tokens)
+    nodes = Nodes(process.run, me, limits, routes, evidence)
+    desk = Desk(process.ring, limits, front.ticket_s, nodes, evidence)
+    tokenizer = load_tokenizer(settings.model)
+    return Parts(
+        settings=settings,
+        offer=Offer(settings.model, tokenizer, front.max_tokens_default, front.choices_max),
+        keys=process.keys,
+        routes=routes,
+        nodes=nodes,
+        desk=desk,
+        meter=Meter(settings.model, routes, desk.__len__),
+        evidence=evidence,
+    )
+
+
+class Server(uvicorn.Server):
+    """uvicorn, told by this process when to stop, and telling when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = anyio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals to the process: uvicorn would raise them again when it is done."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to listen, and say so."""
+        await super().startup(sockets)
+        self.listening.set()
+
+
+async def serve(process: Process, evidence: JsonLines, say: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Args:
+        process: What was started.
+        evidence: Where isolation events go; the caller closes it.
+        say: Told one line of JSON when the process is ready.
+    """
+    parts = assemble(process, evidence)
+    _record_start(parts)
+    server = Server(_config(parts))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(parts.nodes.run, parts.desk)
+        tasks.start_soon(parts.desk.sweep)
+        tasks.start_soon(_beat, evidence)
+        tasks.start_soon(_stop_on_signal, server)
+        tasks.start_soon(_announce, process, parts, server, say)
+        await server.serve(sockets=[process.listener])
+        tasks.cancel_scope.cancel()
+
+
+def _config(parts: Parts) -> uvicorn.Config:
+    return uvicorn.Config(
+        make_app(parts),
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=SHUTDOWN_S,
+    )
+
+
+def _record_start(parts: Parts) -> None:
+    off = tuple(sorted(guard.value for guard in parts.settings.drill.guards_off))
+    fields: dict[str, Value] = {"guards_off": off, "landing": "", "pages": 0, "fingerprint": ""}
+    parts.evidence.record("node_started", None, fields)
+
+
+async def _beat(evidence: JsonLines) -> None:
+    while True:
+        await anyio.sleep(EVIDENCE_BEAT_S)
+        evidence.record("beat", None, {"records": evidence.records})
+
+
+async def _stop_on_signal(server: Server) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            server.force_exit = server.should_exit
+            server.should_exit = True
+
+
+async def _announce(
+    process: Process, parts: Parts, server: Server, say: Callable[[str], None]
+) -> None:
+    """Say that the process is ready: it listens, and all routes are up or had time to be."""
+    await server.listening.wait()
+    with anyio.move_on_after(process.settings.limits.start_ms / 1000):
+        while len(parts.routes.up()) < len(parts.routes.all):
+            await anyio.sleep(LOOK_S)
+    ready = {
+        "ready": GATEWAY_NAME,
+        "role": Role.GATEWAY.value,
+        "pid": os.getpid(),
+        "incarnation": process.incarnation,
+        "url": process.url,
+    }
+    say(json.dumps(ready))

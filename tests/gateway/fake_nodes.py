@@ -1,0 +1,245 @@
+"""Nodes that speak the real wire over real sockets and answer as a test scripts it.
+
+They run in a loop of their own thread. A script is an async function that gets a `Talk`: one
+submitted request, and the means to answer it.
+"""
+
+from __future__ import annotations
+
+import queue
+import secrets
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from kvairlock.core.capacity import CapacityReport
+from kvairlock.core.ends import End
+from kvairlock.core.errors import Refusal
+from kvairlock.core.messages import (
+    Cancel,
+    Chunk,
+    Drill,
+    Ended,
+    Inspect,
+    Message,
+    NodeStatus,
+    Submit,
+)
+from kvairlock.core.terms import Incarnation, NodeName, Peer, Role, TransferId
+from kvairlock.runtime.link import ChannelClosed, Identity, Link, serve
+from kvairlock.wire.keys import Keyring
+
+LAYOUT = "fake-layout"
+PAGE_TOKENS = 16
+PREFILL_TOKENS = 256
+DECODE_TOKENS = 512
+MODEL_TOKENS = 8192
+BEAT_S = 0.03
+WAIT_S = 10.0
+
+
+@dataclass
+class Talk:
+    """One submitted request, on the decode node's side."""
+
+    link: Link
+    submit: Submit
+    cancelled: anyio.Event = field(default_factory=anyio.Event)
+
+    async def chunk(self, text: bytes, choice: int = 0, finish: str = "") -> None:
+        await self.link.send(Chunk(self.submit.transfer, choice, 1, text, finish))
+
+    async def end(
+        self, computed: int = 7, generated: int = 3, refusal: Refusal | None = None
+    ) -> None:
+        end = End.COMPLETED if refusal is None else End.REJECTED
+        await self.link.send(Ended(self.submit.transfer, end, refusal, computed, generated))
+
+    async def end_as(self, end: End) -> None:
+        await self.link.send(Ended(self.submit.transfer, end, None, 0, 0))
+
+
+Script = Callable[[Talk], Awaitable[None]]
+
+
+async def greet(talk: Talk) -> None:
+    """Answer every choice with the same text."""
+    for choice in range(talk.submit.choices):
+        await talk.chunk(b"hel", choice)
+        await talk.chunk(b"lo", choice, "length")
+    await talk.end()
+
+
+async def wait_for_cancel(talk: Talk) -> None:
+    """Send one chunk, then nothing until the client's departure is reported."""
+    await talk.chunk(b"first")
+    await talk.cancelled.wait()
+    await talk.end_as(End.CANCELLED)
+
+
+async def stay_silent(talk: Talk) -> None:
+    """Say nothing before the cancel."""
+    await talk.cancelled.wait()
+    await talk.end_as(End.CANCELLED)
+
+
+def report(
+    name: str, role: Role, tokens: int, incarnation: str = "life-1", context: int = MODEL_TOKENS
+) -> CapacityReport:
+    """A capacity report of `tokens` slots, all of which may land."""
+    pages = tokens // PAGE_TOKENS
+    return CapacityReport(
+        node=NodeName(name),
+        role=role,
+        incarnation=Incarnation(incarnation),
+        fingerprint="fake",
+        page_tokens=PAGE_TOKENS,
+        pages=pages,
+        landing_pages=pages if role is Role.DECODE else 0,
+        context_tokens=context,
+    )
+
+
+def status(of: CapacityReport, links: tuple[str, ...] = ()) -> NodeStatus:
+    """A status of a node that holds nothing."""
+    return NodeStatus(
+        report=of,
+        pages={"free": of.pages - 3, "readable": 3},
+        windows=2,
+        windows_draining=1,
+        requests={"decoding": 1},
+        links=tuple(NodeName(link) for link in links),
+        counters={"steps": 5},
+        fences={"acknowledged": 4},
+        points=(),
+    )
+
+
+class FakeNode:
+    """One fake node; `heard` collects what the gateway said, except its beats."""
+
+    def __init__(
+        self, directory: Path, name: str, role: Role, ring: Keyring, tokens: int, links: list[str]
+    ) -> None:
+        self.path = directory / f"{name}.sock"
+        self.name, self.role, self.ring = name, role, ring
+        self.tokens, self.links = tokens, tuple(links)
+        self.incarnation = secrets.token_hex(4)
+        self.reported_name = name
+        self.script: Script = greet
+        self.mute = False
+        self.extra: Message | None = None
+        self.heard: queue.Queue[Message] = queue.Queue()
+        self._talks: dict[TransferId, Talk] = {}
+        self._scope = anyio.CancelScope()
+
+    def next(self, kind: type[Message]) -> Message:
+        """Return the next message of a kind that the gateway sent."""
+        while True:
+            message = self.heard.get(timeout=WAIT_S)
+            if isinstance(message, kind):
+                return message
+
+    def stop(self) -> None:
+        """Close everything, as the end of a process does."""
+        self._scope.cancel()
+
+    async def run(self) -> None:
+        """Listen until stopped."""
+        peer = Peer(NodeName(self.name), self.role, Incarnation(self.incarnation))
+        with self._scope:
+            await serve(self.path, Identity(peer, self.ring, LAYOUT), self._talk, lambda _: None)
+
+    def status(self) -> NodeStatus:
+        """Return what it reports of itself."""
+        measured = report(self.reported_name, self.role, self.tokens, self.incarnation)
+        return status(measured, self.links)
+
+    async def _talk(self, link: Link) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._report, link)
+            try:
+                while True:
+                    message, _ = await link.receive()
+                    await self._hear(link, message, tasks)
+            except ChannelClosed:
+                tasks.cancel_scope.cancel()
+
+    async def _report(self, link: Link) -> None:
+        try:
+            while True:
+                if not self.mute:
+                    await link.send(self.status())
+                if self.extra is not None:
+                    await link.send(self.extra)
+                    self.extra = None
+                await anyio.sleep(BEAT_S)
+        except ChannelClosed:
+            pass
+
+    async def _hear(self, link: Link, message: Message, tasks: anyio.abc.TaskGroup) -> None:
+        match message:
+            case Submit():
+                self.heard.put(message)
+                talk = self._talks[message.transfer] = Talk(link, message)
+                tasks.start_soon(self._answer, talk)
+            case Cancel():
+                self.heard.put(message)
+                self._talks[message.transfer].cancelled.set()
+            case Drill():
+                self.heard.put(message)
+            case Inspect():
+                if not self.mute:
+                    await link.send(self.status())
+            case _:
+                pass
+
+    async def _answer(self, talk: Talk) -> None:
+        with suppress(ChannelClosed):
+            await self.script(talk)
+
+
+class FakeNodes:
+    """prefill-0 and decode-0 (or others), in one thread."""
+
+    def __init__(self, portal: BlockingPortal, directory: Path, ring: Keyring) -> None:
+        self._portal, self._directory, self._ring = portal, directory, ring
+        self._running: dict[str, Future[None]] = {}
+        self.nodes: dict[str, FakeNode] = {}
+
+    def start(
+        self, name: str, tokens: int, links: list[str] | None = None, ring: Keyring | None = None
+    ) -> FakeNode:
+        """Start a node, or start it again as a new incarnation."""
+        role = Role.PREFILL if name.startswith("prefill") else Role.DECODE
+        ring = ring or self._ring
+        node = self._portal.call(FakeNode, self._directory, name, role, ring, tokens, links or [])
+        self.nodes[name] = node
+        self._running[name] = self._portal.start_task_soon(node.run)
+        return node
+
+    def stop(self, name: str) -> None:
+        """Stop a node and wait until it is gone."""
+        self._portal.call(self.nodes[name].stop)
+        self._running.pop(name).result(WAIT_S)
+
+    def stop_all(self) -> None:
+        """Stop every node."""
+        for name in list(self._running):
+            self.stop(name)
+
+
+@contextmanager
+def fake_nodes(directory: Path, ring: Keyring) -> Iterator[FakeNodes]:
+    """Nodes that are gone when the context ends."""
+    with start_blocking_portal() as portal:
+        nodes = FakeNodes(portal, directory, ring)
+        try:
+            yield nodes
+        finally:
+            nodes.stop_all()

@@ -1,0 +1,221 @@
+"""Requests in flight: every one comes to exactly one end, whatever its node or client does."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import anyio
+import numpy as np
+import pytest
+
+from kvairlock.core.ends import End
+from kvairlock.core.errors import PeerMisbehaved, Reason, Refusal
+from kvairlock.core.messages import Cancel, Chunk, Ended, Message, Submit
+from kvairlock.core.terms import Incarnation, NodeName, Owner, Peer, Role, TransferId
+from kvairlock.gateway.completions import CompletionRequest
+from kvairlock.gateway.desk import CHUNKS_WAITING_MAX, Desk, Flight
+from kvairlock.gateway.nodes import NodeDown, OutboxFull
+from kvairlock.gateway.routes import Route
+from kvairlock.runtime.settings import LimitSettings
+from kvairlock.sink.jsonl import JsonLines, read
+from kvairlock.wire.keys import Keyring
+
+DECODE = NodeName("decode-0")
+ROUTE = Route(NodeName("prefill-0"), DECODE)
+OWNER = Owner("acme", "cmpl-1", 1)
+TRANSFER = TransferId("cmpl-1/1")
+REQUEST = CompletionRequest(
+    "recall", np.array([1, 2], dtype=np.int32), 5, 2, (b"x",), False, False, ()
+)
+COMPLETED = Ended(TRANSFER, End.COMPLETED, None, 2, 5)
+
+
+class Wires:
+    """Stands for the channels: remembers what was posted."""
+
+    def __init__(self) -> None:
+        self.posted: list[Message] = []
+        self.fault: Exception | None = None
+
+    def post(self, name: NodeName, message: Message) -> None:
+        if self.fault is not None:
+            raise self.fault
+        assert name == DECODE
+        self.posted.append(message)
+
+    def layout(self, name: NodeName) -> str:
+        return "layout"
+
+
+@pytest.fixture
+def wires() -> Wires:
+    return Wires()
+
+
+@pytest.fixture
+def desk(wires: Wires, ring: Keyring, evidence: JsonLines) -> Desk:
+    return Desk(ring, LimitSettings(), 60, wires, evidence)
+
+
+def submitted(desk: Desk) -> Flight:
+    flight = desk.submit(OWNER, "tenant:acme", REQUEST, ROUTE)
+    assert isinstance(flight, Flight)
+    return flight
+
+
+def chunk(choice: int = 0, finish: str = "") -> Chunk:
+    return Chunk(TRANSFER, choice, 1, b"a", finish)
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    anyio.run(work)
+
+
+def test_chunks_then_the_end_arrive_in_order(desk: Desk, wires: Wires) -> None:
+    async def work() -> None:
+        flight = submitted(desk)
+        (submit,) = wires.posted
+        assert isinstance(submit, Submit)
+        assert (submit.tenant, submit.transfer, submit.prefill) == ("acme", TRANSFER, "prefill-0")
+        assert (submit.max_tokens, submit.choices, submit.stop) == (5, 2, (b"x",))
+        assert submit.ticket == flight.ticket
+        assert desk.load() == {"prefill-0": 1, "decode-0": 1}
+        desk.deliver(DECODE, chunk())
+        desk.deliver(DECODE, COMPLETED)
+        assert [await flight.next(), await flight.next()] == [chunk(), COMPLETED]
+        assert len(desk) == 0
+        desk.leave(flight)
+        assert wires.posted == [submit]
+
+    run(work)
+
+
+def test_a_believed_ticket_is_sent_in_place_of_the_signed_one(desk: Desk, wires: Wires) -> None:
+    async def work() -> None:
+        flight = desk.submit(OWNER, "", REQUEST, ROUTE, b"stolen")
+        assert isinstance(flight, Flight)
+        (submit,) = wires.posted
+        assert isinstance(submit, Submit)
+        assert (submit.ticket, submit.tenant, submit.transfer) == (b"stolen", "acme", TRANSFER)
+        assert flight.ticket != b"stolen"
+
+    run(work)
+
+
+def test_a_client_that_leaves_loads_its_nodes_until_the_end(desk: Desk, wires: Wires) -> None:
+    async def work() -> None:
+        flight = submitted(desk)
+        desk.leave(flight)
+        desk.leave(flight)
+        assert wires.posted[1:] == [Cancel(TRANSFER)]
+        assert desk.load()[DECODE] == 1
+        desk.deliver(DECODE, chunk())
+        desk.deliver(DECODE, Ended(TRANSFER, End.CANCELLED, None, 0, 0))
+        assert len(desk) == 0
+
+    run(work)
+
+
+def test_a_client_that_does_not_read_is_left(desk: Desk, wires: Wires) -> None:
+    async def work() -> None:
+        flight = submitted(desk)
+        for _ in range(CHUNKS_WAITING_MAX + 10):
+            desk.deliver(DECODE, chunk())
+        assert wires.posted[1:] == [Cancel(TRANSFER)]
+        for _ in range(CHUNKS_WAITING_MAX):
+            assert await flight.next() == chunk()
+        last = await flight.next()
+        assert isinstance(last, Ended)
+        assert last.end is End.CANCELLED
+        assert len(flight.arrived) == 0
+
+    run(work)
+
+
+def test_a_lost_node_ends_its_requests_once(desk: Desk) -> None:
+    async def work() -> None:
+        flight = submitted(desk)
+        desk.lose(NodeName("decode-1"))
+        assert len(desk) == 1
+        desk.lose(DECODE)
+        desk.deliver(DECODE, COMPLETED)
+        last = await flight.next()
+        assert isinstance(last, Ended)
+        assert last.refusal is not None
+        assert (last.refusal.reason, last.end) == (Reason.PEER_LOST, End.FAILED)
+        assert len(flight.arrived) == 0
+        assert len(desk) == 0
+
+    run(work)
+
+
+def test_what_is_overdue_ends_as_timed_out(
+    wires: Wires, ring: Keyring, evidence: JsonLines
+) -> None:
+    async def work() -> None:
+        limits = LimitSettings(
+            queue_ms=1, prefill_ms=1, verdict_ms=1, decode_ms=1, lost_ms=50, beat_ms=10
+        )
+        desk = Desk(ring, limits, 60, wires, evidence)
+        flight = submitted(desk)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(desk.sweep)
+            with anyio.fail_after(5):
+                last = await flight.next()
+            tasks.cancel_scope.cancel()
+        assert isinstance(last, Ended)
+        assert last.end is End.TIMED_OUT
+        assert wires.posted[1:] == [Cancel(TRANSFER)]
+        assert len(desk) == 0
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [(NodeDown("gone"), Reason.PEER_LOST), (OutboxFull("full"), Reason.CAPACITY)],
+)
+def test_a_node_that_takes_nothing_is_a_refusal(
+    desk: Desk, wires: Wires, fault: Exception, reason: Reason
+) -> None:
+    wires.fault = fault
+    refusal = desk.submit(OWNER, "", REQUEST, ROUTE)
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason is reason
+    assert refusal.row.retry_after_s == 1
+    assert len(desk) == 0
+
+
+@pytest.mark.parametrize("wrong", [chunk(2), chunk(-1), chunk(0, "done")])
+def test_impossible_chunks_are_the_peers_fault(desk: Desk, wrong: Chunk) -> None:
+    async def work() -> None:
+        submitted(desk)
+        with pytest.raises(PeerMisbehaved):
+            desk.deliver(DECODE, wrong)
+
+    run(work)
+
+
+def test_another_node_cannot_answer(wires: Wires, ring: Keyring, tmp_path: Path) -> None:
+    peer = Peer(NodeName("gateway"), Role.GATEWAY, Incarnation("test"))
+    evidence = JsonLines(tmp_path, peer, ring)
+    desk = Desk(ring, LimitSettings(), 60, wires, evidence)
+
+    async def work() -> None:
+        flight = submitted(desk)
+        desk.deliver(NodeName("decode-1"), chunk())
+        desk.deliver(NodeName("decode-1"), COMPLETED)
+        assert len(flight.arrived) == 0
+        assert len(desk) == 1
+
+    run(work)
+    evidence.close()
+    ignored = [r["message"] for r in read(evidence.path) if r["event"] == "message_ignored"]
+    assert ignored == ["chunk", "ended"]
+
+
+def test_messages_about_nothing_change_nothing(desk: Desk) -> None:
+    desk.deliver(DECODE, chunk())
+    desk.deliver(DECODE, COMPLETED)
+    assert len(desk) == 0
