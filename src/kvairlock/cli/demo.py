@@ -22,7 +22,7 @@ def demo(
         typer.Option(metavar="NAME", help="Only this scenario; may be given more than once."),
     ] = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show what each process does and says.")
+        bool, typer.Option("--verbose", "-v", help="Show the message of each refusal.")
     ] = False,
 ) -> None:
     """Replay leaks between tenants with guards off, then on; exit status 0 if all came out so.

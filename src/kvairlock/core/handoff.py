@@ -112,7 +112,7 @@ def _refuse(
 
 
 def _outcome(want: Expectation, got: Receipt) -> Refusal | None:
-    if ENDS[got.outcome].may_hand_over:
+    if ENDS[got.outcome].may_hand_over and got.refusal is None:
         return None
     if got.refusal is not None:
         return got.refusal

@@ -115,6 +115,12 @@ class Windows:
         self.fence(name, Fence.ACKNOWLEDGED, now)
         return True
 
+    def never_granted(self, transfer: TransferId, now: Instant) -> None:
+        """The window of a transfer could not be made: nobody can write into it."""
+        for window in list(self._open.values()):
+            if window.owner.transfer == transfer:
+                self.fence(window.id, Fence.LOCAL, now)
+
     def gone(self, writer: Peer, now: Instant) -> None:
         """The process of a writer has ended."""
         for window in list(self._open.values()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import sys
 from pathlib import Path
 
@@ -31,6 +32,8 @@ def main() -> int:
     """Run a node; returns its exit status."""
     given = _arguments()
     log_to_stderr(given.name)
+    # Prompts and pages are in this memory: no crash may leave them on disk.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         ring = load_keyring(given.cluster_key)
         return serve(load(given.settings), given.name, given.run, given.evidence, ring)

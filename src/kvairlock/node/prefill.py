@@ -217,6 +217,8 @@ class PrefillHost(Host):
         stop = min(prompt.position + self.chunk_tokens, prompt.stop)
         row = Row(prompt.tokens[prompt.position : stop], prompt.position, prompt.table)
         self.tell(ComputeBegan(name))
+        if self.prompts.get(name) is not prompt:
+            return
         try:
             await anyio.to_thread.run_sync(self.has.model.forward, [row], self.cache)
         except Exception as error:

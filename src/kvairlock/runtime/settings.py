@@ -197,6 +197,12 @@ def check(settings: Settings) -> None:
         raise SettingsWrong("a name has a line break at its end")
     if settings.limits.lost_ms <= 2 * settings.limits.beat_ms:
         raise SettingsWrong("limits.lost_ms must be over twice limits.beat_ms")
+    wait_ms = settings.limits.queue_ms + settings.limits.prefill_ms
+    if settings.gateway.ticket_s * 1000 < wait_ms:
+        raise SettingsWrong(
+            "gateway.ticket_s must cover limits.queue_ms plus limits.prefill_ms: a ticket that "
+            "expires in the queue would turn load into refusals"
+        )
     if settings.drill.enabled:
         return
     if not settings.guards.all_on:

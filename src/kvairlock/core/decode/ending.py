@@ -11,7 +11,7 @@ from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.handoff import HandoffStage, Signal
 from kvairlock.core.ledger import verb_for
 from kvairlock.core.messages import Ended, Ruling, Withdraw
-from kvairlock.core.terms import Fence, Instant, Owner, Peer, TransferId
+from kvairlock.core.terms import Instant, Owner, Peer, TransferId
 
 
 def finish(node: DecodeState, reception: Reception, refusal: Refusal | None, now: Instant) -> None:
@@ -48,17 +48,26 @@ def finish_named(
     finish(node, reception, refusal, now)
 
 
+def completed(node: DecodeState, name: TransferId, now: Instant) -> None:
+    """End a request whose choices all have their last token; only what was read can complete."""
+    reception = node.receptions.get(name)
+    if reception is not None and reception.stage is not HandoffStage.CONFIRMED:
+        node.books.record_ignored(reception.owner, "decode finished", "it was never read")
+        return
+    finish_named(node, name, None, now)
+
+
 def expire(node: DecodeState, reception: Reception, now: Instant) -> None:
     """End a request whose stage has taken too long."""
     finish(node, reception, refusal_for_wait(reception, node.limits, node.pages_draining()), now)
 
 
 def window_failed(node: DecodeState, name: TransferId, message: str, now: Instant) -> None:
-    """End a request whose window could not be made: it was never granted, so nobody can write."""
+    """End a request whose window could not be made, if it has not ended by now."""
     reception = node.receptions.get(name)
     if reception is not None:
         finish(node, reception, Refusal(Reason.CAPACITY, Stage.TRANSFER, message), now)
-        node.windows.fence(reception.asked.window, Fence.LOCAL, now)
+    node.windows.never_granted(name, now)
 
 
 def peer_lost(node: DecodeState, peer: Peer, now: Instant) -> None:

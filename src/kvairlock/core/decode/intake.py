@@ -32,7 +32,7 @@ def submitted(node: DecodeState, asked: Submitted, now: Instant) -> None:
     if refusal is None and claim == asked.claimant:
         node.books.record_ignored(ticket.owner, "submit", "repeated by the same claimant")
         return
-    refusal = refusal or _judge(node, ticket, claim, asked)
+    refusal = refusal or _judge_sense(asked) or _judge(node, ticket, claim, asked)
     if refusal is not None:
         _refuse(node, asked, refusal)
     elif claim is not None and ticket.owner.transfer in node.receptions:
@@ -44,6 +44,14 @@ def submitted(node: DecodeState, asked: Submitted, now: Instant) -> None:
 def demand_of(asked: Submitted) -> Demand:
     """Return what a submitted request needs."""
     return Demand(asked.presented.prompt_tokens, asked.max_tokens, asked.choices)
+
+
+def _judge_sense(asked: Submitted) -> Refusal | None:
+    """Refuse what makes no sense; the gateway does before, a node relies on nobody."""
+    if min(asked.presented.prompt_tokens, asked.max_tokens, asked.choices) >= 1:
+        return None
+    message = "a request has a prompt, and at least one token and one choice to generate"
+    return Refusal(Reason.MALFORMED, STAGE, message)
 
 
 def _judge(

@@ -73,7 +73,7 @@ class DecodeNode(DecodeState):
         """Take an event that ends a request, or that is about a peer or a window."""
         match event:
             case DecodeFinished(name):
-                ending.finish_named(self, name, None, now)
+                ending.completed(self, name, now)
             case EngineFailed(name, message):
                 refusal = Refusal(Reason.INVARIANT, Stage.DECODE, message)
                 ending.finish_named(self, name, refusal, now)
@@ -91,7 +91,7 @@ class DecodeNode(DecodeState):
             case PeerLost(peer):
                 ending.peer_lost(self, peer, now)
             case PeerGone(peer):
-                self.windows.gone(peer, now)
+                self._peer_gone(peer, now)
             case _:
                 self.books.record_ignored(None, type(event).__name__, "not for a decode node")
 
@@ -102,6 +102,11 @@ class DecodeNode(DecodeState):
     def _peer_up(self, peer: Peer) -> None:
         self.peers[peer.node] = peer
         self.books.record("peer_up", None, peer=peer.node, peer_incarnation=peer.incarnation)
+
+    def _peer_gone(self, peer: Peer, now: Instant) -> None:
+        if self.peers.get(peer.node) == peer:
+            ending.peer_lost(self, peer, now)
+        self.windows.gone(peer, now)
 
     def _settle(self, now: Instant) -> None:
         self.books.drain.turn(now)

@@ -30,7 +30,6 @@ def receipt_came(node: DecodeState, peer: Peer, receipt: Receipt, now: Instant) 
         node.books.record_ignored(reception.owner, "receipt", "from another than was granted")
         return
     reception.receipt = receipt
-    reception.computed_tokens = receipt.stop - receipt.start
     verdict = handoff.judge_statement(reception.granted.want, receipt, node.books.guards)
     reception.checks = verdict.checks
     refusal = verdict.refusal or _refuse_writable(node, reception)
@@ -92,6 +91,7 @@ def _confirm(node: DecodeState, reception: Reception, now: Instant) -> None:
     reception.span = pool.span(lease.pages)
     reception.stage = handoff.advance(reception.stage, Signal.CONFIRM)
     reception.deadline = after(now, node.limits.decode_ms)
+    reception.computed_tokens = reception.stated.stop - reception.stated.start
     _record(node, reception, "admitted")
     node.emit(Send(window.writer.node, Ruling(reception.name, True, None)))
     node.windows.unwant(window, now)

@@ -77,7 +77,7 @@ def computed(node: PrefillState, event: Computed) -> None:
 
 
 def _seal(node: PrefillState, job: Job) -> None:
-    pool, lease, table = node.books.pool, job.own, job.table
+    pool, lease = node.books.pool, job.own
     used = job.stop % pool.page_tokens
     if used and node.on(Guard.TAIL):
         node.emit(ZeroTail(int(lease.pages[-1]), used))
@@ -85,13 +85,13 @@ def _seal(node: PrefillState, job: Job) -> None:
     node.books.record(
         "range_computed",
         job.owner,
-        start=0,
+        start=len(job.prefix.pages) * pool.page_tokens,
         stop=job.stop,
-        pages=tuple(table.tolist()),
-        generations=tuple(pool.generation[table].tolist()),
+        pages=tuple(lease.pages.tolist()),
+        generations=tuple(lease.generations.tolist()),
     )
     lease.hold(Hold.COMPUTE)
-    node.emit(Digest(job.name, table, job.asked.seed))
+    node.emit(Digest(job.name, job.table, job.asked.seed))
 
 
 def digested(node: PrefillState, event: Digested) -> None:

@@ -24,9 +24,11 @@ PLACEHOLDER_TOKENS = 1
 
 def granted(node: PrefillState, asked: Granted, now: Instant) -> None:
     """Queue a prompt, or refuse it with its reason: the refusal crosses as one."""
-    if node.known(asked.transfer) is not None:
-        node.books.record_ignored(None, "grant", "this transfer is under way already")
-        drop(node, asked)
+    known = node.known(asked.transfer)
+    if known is not None:
+        node.books.record_ignored(known.owner, "grant", "this transfer is under way already")
+        if known.asked.window != asked.window:
+            drop(node, asked)
         return
     ticket, refusal = judge_ticket(asked.presented, node.books.guards, STAGE)
     refusal = refusal or _judge_grant(node, ticket, asked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvairlock.core.effects import StopCompute
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.events import (
     ComputeBegan,
@@ -35,7 +36,7 @@ class PrefillNode(PrefillState):
             case Granted():
                 intake.granted(self, event, now)
             case ComputeBegan(name):
-                self.hold(name, Hold.COMPUTE)
+                self._compute_began(name)
             case Computed():
                 filling.computed(self, event)
             case Digested():
@@ -83,6 +84,12 @@ class PrefillNode(PrefillState):
                 pass  # Windows are the receiver's: nothing of a gone process can reach our pages.
             case _:
                 self.books.record_ignored(None, type(event).__name__, "not for a prefill node")
+
+    def _compute_began(self, name: TransferId) -> None:
+        if name in self.jobs:
+            self.hold(name, Hold.COMPUTE)
+        else:
+            self.emit(StopCompute(name))
 
     def _engine_failed(self, name: TransferId, message: str, now: Instant) -> None:
         job = self.let_go(name, Hold.COMPUTE)

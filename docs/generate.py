@@ -1,0 +1,103 @@
+"""Writes those parts of the docs that the code already says, from the tables in the code.
+
+    docs/reference/*             whole files
+    ARCHITECTURE.md, docs/*.md   what is between `<!-- generated: NAME -->` and `<!-- end: NAME -->`
+
+`--check` writes nothing: it lists what is stale and exits with status 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pages
+
+from kvairlock.runtime.settings import schema
+
+ROOT = Path(__file__).resolve().parent.parent
+REFERENCE = Path("docs/reference")
+NOTE = "<!-- Made by docs/generate.py; change the code, then run script/docs. -->\n\n"
+
+BLOCKS: dict[str, dict[str, Callable[[], str]]] = {
+    "ARCHITECTURE.md": {"modules": pages.modules},
+    "docs/api.md": {"refusals": pages.refusals},
+}
+
+WHOLE: dict[str, Callable[[], str]] = {
+    "cli.md": pages.cli,
+    "settings.md": pages.settings,
+    "guards.md": pages.guards,
+    "evidence.md": pages.evidence,
+    "reasons.md": pages.reasons,
+    "states.md": pages.states,
+}
+
+
+def with_block(text: str, name: str, content: str) -> str:
+    """Return a page with the content of one block replaced.
+
+    Raises:
+        LookupError: The page has no such block, or several.
+    """
+    begin, end = f"<!-- generated: {name} -->\n", f"<!-- end: {name} -->\n"
+    if text.count(begin) != 1 or text.count(end) != 1:
+        raise LookupError(f"there must be one block from {begin.strip()} to {end.strip()}")
+    before, _, rest = text.partition(begin)
+    return before + begin + "\n" + content + "\n" + end + rest.partition(end)[2]
+
+
+def generated() -> dict[Path, str]:
+    """Return all files that are generated, wholly or in part, with what they should hold."""
+    files = {REFERENCE / name: NOTE + _tidy(make()) for name, make in WHOLE.items()}
+    files[REFERENCE / "settings.schema.json"] = json.dumps(schema(), indent=2) + "\n"
+    for page, blocks in BLOCKS.items():
+        text = (ROOT / page).read_text()
+        for name, make in blocks.items():
+            text = with_block(text, name, _tidy(make()))
+        files[Path(page)] = text
+    return files
+
+
+def _tidy(text: str) -> str:
+    return re.sub(r"\n{3,}", "\n\n", text.rstrip()) + "\n"
+
+
+def stale() -> list[Path]:
+    """Return the files that do not hold what they should, or that nobody makes any more."""
+    files = generated()
+    wrong = [path for path, text in files.items() if _read(ROOT / path) != text]
+    made = (path.relative_to(ROOT) for path in (ROOT / REFERENCE).iterdir())
+    return sorted([*wrong, *(path for path in made if path not in files)])
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text() if path.exists() else None
+
+
+def main() -> int:
+    """Write what is stale, or only say so; return the exit status."""
+    parser = argparse.ArgumentParser(description="Write the generated parts of the docs.")
+    parser.add_argument("--check", action="store_true", help="write nothing, fail if any is stale")
+    check = parser.parse_args().check
+    paths = stale()
+    for path in paths:
+        print(f"stale: {path} (run script/docs)" if check else f"wrote {path}", file=sys.stderr)
+    if check:
+        return 1 if paths else 0
+    files = generated()
+    for path in paths:
+        if path in files:
+            (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
+            (ROOT / path).write_text(files[path])
+        else:
+            (ROOT / path).unlink()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
