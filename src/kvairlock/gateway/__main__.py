@@ -6,18 +6,18 @@ import argparse
 import os
 import resource
 import sys
-from functools import partial
 from pathlib import Path
 
 import anyio
-import structlog
 
 from kvairlock.core.errors import KvairlockError
 from kvairlock.engine.model import UnknownModel, load_tokenizer
 from kvairlock.gateway.keys import ApiKeys
-from kvairlock.gateway.server import Process, listen, new_incarnation, serve
+from kvairlock.gateway.server import Process, listen, serve
+from kvairlock.runtime import lifetime
+from kvairlock.runtime.logs import log_to_stderr
 from kvairlock.runtime.secrets import load_keyring
-from kvairlock.runtime.settings import load
+from kvairlock.runtime.settings import GATEWAY_NAME, load
 from kvairlock.sink.jsonl import JsonLines
 
 CANNOT_START = 2
@@ -27,7 +27,7 @@ def main() -> int:
     """Run a gateway until it is told to stop; return the exit status."""
     arguments = _arguments()
     _keep_prompts_in()
-    _log_to_stderr()
+    log_to_stderr(GATEWAY_NAME)
     try:
         process = _prepare(arguments)
         evidence = JsonLines(process.evidence, process.peer, process.ring)
@@ -35,7 +35,7 @@ def main() -> int:
         print(f"kvairlock.gateway: cannot start: {error}", file=sys.stderr)
         return CANNOT_START
     try:
-        anyio.run(serve, process, evidence, partial(print, flush=True))
+        anyio.run(serve, process, evidence, lifetime.say_ready)
     finally:
         evidence.close()
     return 0
@@ -61,7 +61,7 @@ def _prepare(arguments: argparse.Namespace) -> Process:
         run=arguments.run,
         evidence=arguments.evidence,
         listener=listen(settings.gateway.host, settings.gateway.port),
-        incarnation=new_incarnation(),
+        incarnation=lifetime.fresh_incarnation(),
     )
 
 
@@ -69,17 +69,6 @@ def _keep_prompts_in() -> None:
     """No core files, and nothing that others can read: memory holds prompts."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.umask(0o077)
-
-
-def _log_to_stderr() -> None:
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.JSONRenderer(),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
 
 
 if __name__ == "__main__":

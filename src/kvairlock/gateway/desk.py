@@ -185,6 +185,13 @@ class Desk:
             del self._flights[flight.owner.transfer]
             flight.end(Reason.PEER_LOST, f"{node} was lost while it served the request")
 
+    def close(self) -> None:
+        """End all requests: this process ends, and their clients are to be told why."""
+        for flight in list(self._flights.values()):
+            self._cancel(flight)
+            del self._flights[flight.owner.transfer]
+            flight.end(Reason.ROUTE_CLOSED, "the gateway is stopping; ask again")
+
     async def sweep(self) -> None:
         """End what is overdue, until cancelled."""
         while True:

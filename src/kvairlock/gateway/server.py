@@ -7,12 +7,9 @@ the nodes are still open; then the channels; then the evidence.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import secrets
-import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +27,7 @@ from kvairlock.gateway.metrics import Meter
 from kvairlock.gateway.nodes import Nodes
 from kvairlock.gateway.parts import Parts
 from kvairlock.gateway.routes import Routes
+from kvairlock.runtime import lifetime
 from kvairlock.runtime.link import Identity
 from kvairlock.runtime.settings import GATEWAY_NAME, Settings
 from kvairlock.sink.jsonl import JsonLines, Value
@@ -37,7 +35,8 @@ from kvairlock.wire.keys import Keyring
 
 HEAD_BYTES_MAX = 32 * 1024
 KEEP_ALIVE_S = 30
-SHUTDOWN_S = 3
+DRAIN_S = 3
+SHUTDOWN_S = DRAIN_S + 2
 EVIDENCE_BEAT_S = 5
 LOOK_S = 0.02
 
@@ -75,11 +74,6 @@ class Process:
         host, port = self.listener.getsockname()[:2]
         reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - read, not bound
         return f"http://[{reached}]:{port}" if ":" in reached else f"http://{reached}:{port}"
-
-
-def new_incarnation() -> Incarnation:
-    """Return a name for a life of a process."""
-    return Incarnation(secrets.token_hex(8))
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -136,13 +130,15 @@ class Server(uvicorn.Server):
         self.listening.set()
 
 
-async def serve(process: Process, evidence: JsonLines, say: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or SIGINT.
+async def serve(
+    process: Process, evidence: JsonLines, say: Callable[[Mapping[str, object]], None]
+) -> None:
+    """Serve until SIGTERM or SIGINT, or until the parent process has died.
 
     Args:
         process: What was started.
         evidence: Where isolation events go; the caller closes it.
-        say: Told one line of JSON when the process is ready.
+        say: Told the facts of the ready line when the process is ready.
     """
     parts = assemble(process, evidence)
     _record_start(parts)
@@ -151,7 +147,7 @@ async def serve(process: Process, evidence: JsonLines, say: Callable[[str], None
         tasks.start_soon(parts.nodes.run, parts.desk)
         tasks.start_soon(parts.desk.sweep)
         tasks.start_soon(_beat, evidence)
-        tasks.start_soon(_stop_on_signal, server)
+        tasks.start_soon(_stop_when_told, server, parts.desk)
         tasks.start_soon(_announce, process, parts, server, say)
         await server.serve(sockets=[process.listener])
         tasks.cancel_scope.cancel()
@@ -186,15 +182,16 @@ async def _beat(evidence: JsonLines) -> None:
         evidence.record("beat", None, {"records": evidence.records})
 
 
-async def _stop_on_signal(server: Server) -> None:
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for _ in signals:
-            server.force_exit = server.should_exit
-            server.should_exit = True
+async def _stop_when_told(server: Server, desk: Desk) -> None:
+    """Take no more requests, give those in flight some time, then refuse them as the API does."""
+    await lifetime.stop_requested()
+    server.should_exit = True
+    await anyio.sleep(DRAIN_S)
+    desk.close()
 
 
 async def _announce(
-    process: Process, parts: Parts, server: Server, say: Callable[[str], None]
+    process: Process, parts: Parts, server: Server, say: Callable[[Mapping[str, object]], None]
 ) -> None:
     """Say that the process is ready: it listens, and all routes are up or had time to be."""
     await server.listening.wait()
@@ -208,4 +205,4 @@ async def _announce(
         "incarnation": process.incarnation,
         "url": process.url,
     }
-    say(json.dumps(ready))
+    say(ready)

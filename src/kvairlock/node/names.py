@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from kvairlock.core.terms import Incarnation, WindowId
-
-
-def fresh_incarnation() -> Incarnation:
-    """Return the name of one life of a process."""
-    return Incarnation(secrets.token_hex(8))
+from kvairlock.core.terms import WindowId
 
 
 def fresh_window() -> WindowId:

@@ -18,7 +18,6 @@ from kvairlock.core.terms import LandingPolicy, NodeName, Peer, Role
 from kvairlock.engine.model import Model, load
 from kvairlock.node.decode import DecodeHost
 from kvairlock.node.host import Equipment, Host
-from kvairlock.node.names import fresh_incarnation
 from kvairlock.node.prefill import PrefillHost
 from kvairlock.runtime import lifetime
 from kvairlock.runtime.settings import (
@@ -134,7 +133,7 @@ def serve(settings: Settings, name: str, run: Path, evidence: Path, ring: Keyrin
     """
     node = node_settings(settings, name)
     role = settings.nodes[NodeName(name)]
-    peer = Peer(NodeName(name), role, fresh_incarnation())
+    peer = Peer(NodeName(name), role, lifetime.fresh_incarnation())
     model = load(settings.model)
     layout = model.layout(settings.page_tokens)
     memory = PoolMemory(node.pages, layout.page_bytes, shared=_is_shared(node))

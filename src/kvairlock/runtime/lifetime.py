@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import stat
 import sys
 from collections.abc import Mapping
 
 import anyio
+
+from kvairlock.core.terms import Incarnation
+
+
+def fresh_incarnation() -> Incarnation:
+    """Return the name of one life of a process."""
+    return Incarnation(secrets.token_hex(8))
 
 
 def say_ready(facts: Mapping[str, object]) -> None:

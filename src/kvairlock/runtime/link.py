@@ -205,7 +205,7 @@ async def serve(
     handle: Callable[[Link], Awaitable[None]],
     refused: Callable[[Exception], None],
 ) -> None:
-    """Listen on a socket that only this user can reach, until cancelled.
+    """Listen on a socket in a folder that only this user can enter, until cancelled.
 
     Args:
         path: The socket's path.
@@ -213,11 +213,7 @@ async def serve(
         handle: Called with each authenticated channel; the channel closes when it returns.
         refused: Told why a channel was refused.
     """
-    mask = os.umask(0o177)
-    try:
-        listener = await anyio.create_unix_listener(path)
-    finally:
-        os.umask(mask)
+    listener = await anyio.create_unix_listener(path, mode=0o600)
 
     async def one(stream: SocketStream) -> None:
         assert isinstance(stream, UNIXSocketStream)  # noqa: S101 - the listener is a unix one
