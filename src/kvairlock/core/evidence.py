@@ -102,6 +102,11 @@ EVENTS: dict[str, dict[str, Field]] = {
         "limit_name": _text("which limit"),
     },
     "parameters_stripped": {**_WHO, "names": Field(Kind.TEXTS, "", "what a client tried to send")},
+    "request_recomputed": {
+        **_WHO,
+        "reason": _text("which evidence was missing"),
+        "tokens": _number("token", "what recovery costs"),
+    },
     "pages_allocated": {
         **_WHO,
         "lease": _number("", "which lease"),

@@ -1,11 +1,14 @@
 """The hand-over of one transfer: one table for both ends, and the verdict.
 
     OFFERED -grant-> GRANTED -report-> REPORTED -confirm-> CONFIRMED -close-> CLOSED
-       any open stage ------------------------------------------close-> CLOSED
+    OFFERED, GRANTED, REPORTED -recover-> RECOVERING -confirm-> CONFIRMED
+    any open stage -close-> CLOSED
 
-The table does not know which end it is on: decode grants and confirms, prefill reports, both ends
-keep the same law. The verdict compares what the receiver expects by its own figures with what the
-receipt states, and with the bytes that landed. Every check that fails is its own reason.
+Without evidence nothing is confirmed; decode may recover by computing the prompt itself, in pages
+of a new lease. The table does not know which end it is on: decode grants and confirms, prefill
+reports, both ends keep the same law. The verdict compares what the receiver expects by its own
+figures with what the receipt states, and with the bytes that landed. Every check that fails is its
+own reason.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ class HandoffStage(StrEnum):
     OFFERED = "offered"
     GRANTED = "granted"
     REPORTED = "reported"
+    RECOVERING = "recovering"
     CONFIRMED = "confirmed"
     CLOSED = "closed"
 
@@ -37,15 +41,29 @@ class Signal(StrEnum):
     GRANT = "grant"
     REPORT = "report"
     CONFIRM = "confirm"
+    RECOVER = "recover"
     CLOSE = "close"
 
 
 _H, _S = HandoffStage, Signal
 
 HANDOFF: dict[HandoffStage, dict[Signal, HandoffStage]] = {
-    _H.OFFERED: {_S.GRANT: _H.GRANTED, _S.CLOSE: _H.CLOSED},
-    _H.GRANTED: {_S.REPORT: _H.REPORTED, _S.CLOSE: _H.CLOSED},
-    _H.REPORTED: {_S.CONFIRM: _H.CONFIRMED, _S.CLOSE: _H.CLOSED},
+    _H.OFFERED: {
+        _S.GRANT: _H.GRANTED,
+        _S.RECOVER: _H.RECOVERING,
+        _S.CLOSE: _H.CLOSED,
+    },
+    _H.GRANTED: {
+        _S.REPORT: _H.REPORTED,
+        _S.RECOVER: _H.RECOVERING,
+        _S.CLOSE: _H.CLOSED,
+    },
+    _H.REPORTED: {
+        _S.CONFIRM: _H.CONFIRMED,
+        _S.RECOVER: _H.RECOVERING,
+        _S.CLOSE: _H.CLOSED,
+    },
+    _H.RECOVERING: {_S.CONFIRM: _H.CONFIRMED, _S.CLOSE: _H.CLOSED},
     _H.CONFIRMED: {_S.CLOSE: _H.CLOSED},
     _H.CLOSED: {},
 }

@@ -33,7 +33,9 @@ class Hold(StrEnum):
     """Kinds of registered readers and writers of a lease's pages."""
 
     COMPUTE = "compute"
-    """The local engine reads and fills."""
+    """The local engine reads, and appends."""
+    FILL = "fill"
+    """The local engine computes a prompt into the pages of a decode node."""
     LANDING = "landing"
     """The local host copies or maps landed bytes into the pages."""
     WRITE = "write"

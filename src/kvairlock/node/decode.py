@@ -23,7 +23,9 @@ from kvairlock.core.effects import (
     Land,
     OpenWindow,
     ProbeWindow,
+    StartCompute,
     StartDecode,
+    StopCompute,
     StopDecode,
 )
 from kvairlock.core.errors import KvairlockError, Stage
@@ -52,11 +54,14 @@ from kvairlock.core.node import Node
 from kvairlock.core.terms import Claimant, NodeName, Peer, TransferId, WindowId
 from kvairlock.engine.sampling import greedy
 from kvairlock.node.answers import Answer, Answers
+from kvairlock.node.computing import Computing, Prompt
 from kvairlock.node.host import Equipment, Host, token_ids
 from kvairlock.node.names import fresh_seed, fresh_window
 from kvairlock.runtime.failpoints import Failpoint
 from kvairlock.runtime.ports import Busy, ReceivingSide, TransportFull, WindowTampered
 from kvairlock.transport.checksums import page_digests
+
+CHUNK_TOKENS = 256
 
 log = structlog.get_logger()
 
@@ -84,6 +89,7 @@ class DecodeHost(Host):
     ) -> None:
         super().__init__(equipment, Node(machine))
         self.machine, self.landing, self.batch_max = machine, landing, batch_max
+        self.computing = Computing(equipment.model, self.cache, CHUNK_TOKENS, self.tell)
         self.submits: dict[TransferId, Submit] = {}
         self.active: dict[TransferId, Answers] = {}
         self._has_work = anyio.Event()
@@ -148,6 +154,10 @@ class DecodeHost(Host):
                 self._probe_window(window)
             case StartDecode():
                 self._start_decode(effect)
+            case StartCompute():
+                self._start_compute(effect)
+            case StopCompute(transfer):
+                self.computing.stop(transfer)
             case StopDecode(transfer):
                 self.active.pop(transfer, None)
             case _:
@@ -218,17 +228,32 @@ class DecodeHost(Host):
         self.active[effect.transfer] = Answers(effect.transfer, submit.transfer, gateway, choices)
         self._has_work.set()
 
+    def _start_compute(self, effect: StartCompute) -> None:
+        """Compute a prompt here, since nothing came of its transfer."""
+        submit = self.submits[self.machine.receptions[effect.transfer].asked.transfer]
+        tokens = token_ids(submit.tokens)
+        self.computing.start(
+            effect.transfer, Prompt(tokens, effect.table, effect.start, effect.stop)
+        )
+        self._has_work.set()
+
     # Generating
 
     async def work(self) -> None:
-        """Step through the batch while there is one, until cancelled."""
+        """Step through the batch while there is one, until cancelled.
+
+        Between two steps one chunk is computed of a prompt that this node has to compute itself.
+        """
         while True:
-            if not self.active:
+            if not (self.active or self.computing.has_work):
                 self._has_work = anyio.Event()
                 await self._has_work.wait()
+            await self.computing.step()
             await self._step()
 
     async def _step(self) -> None:
+        if not self.active:
+            return
         self.tell(StepBegan(tuple(self.active)))
         seats = self._seats()
         names = tuple(dict.fromkeys(seat.answers.transfer for seat in seats))

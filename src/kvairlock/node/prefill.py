@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass
 
 import anyio
@@ -25,10 +25,7 @@ from kvairlock.core.effects import (
 )
 from kvairlock.core.errors import Stage
 from kvairlock.core.events import (
-    ComputeBegan,
-    Computed,
     Digested,
-    EngineFailed,
     Granted,
     Told,
     WriteEnded,
@@ -36,8 +33,8 @@ from kvairlock.core.events import (
 from kvairlock.core.messages import Grant, Message, Ruling, Withdraw
 from kvairlock.core.node import Node
 from kvairlock.core.prefill import PrefillNode
-from kvairlock.core.terms import Pages, Peer, TransferId, WindowId
-from kvairlock.engine.model import Row
+from kvairlock.core.terms import Peer, TransferId, WindowId
+from kvairlock.node.computing import Computing, Prompt
 from kvairlock.node.host import Equipment, Host, token_ids
 from kvairlock.runtime.ports import WriteEnd, WriteStatus
 from kvairlock.transport.checksums import page_digests
@@ -46,23 +43,6 @@ from kvairlock.transport.writer import Writer
 PAGE_KEY_BYTES = 16
 
 log = structlog.get_logger()
-
-
-@dataclass(slots=True)
-class Prompt:
-    """A prompt that is being computed.
-
-    Args:
-        tokens: Token ids, shape (tokens,).
-        table: Page table, shape (pages,).
-        position: The next token to compute.
-        stop: One after the last.
-    """
-
-    tokens: NDArray[np.int32]
-    table: Pages
-    position: int
-    stop: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +65,13 @@ class PrefillHost(Host):
 
     def __init__(self, equipment: Equipment, machine: PrefillNode, chunk_tokens: int) -> None:
         super().__init__(equipment, Node(machine))
-        self.machine, self.chunk_tokens = machine, chunk_tokens
+        self.machine = machine
+        self.computing = Computing(equipment.model, self.cache, chunk_tokens, self.tell)
         self.writer = Writer(
             equipment.memory, self._write_ended, self.points, repeated=self._write_repeated
         )
         self.granted: dict[WindowId, GrantedWindow] = {}
         self.tokens: dict[TransferId, NDArray[np.int32]] = {}
-        self.prompts: dict[TransferId, Prompt] = {}
-        self._turns: deque[TransferId] = deque()
         self._has_work = anyio.Event()
         # Page keys never leave this process: a key of its own makes them worthless elsewhere.
         self._page_key = secrets.token_bytes(32)
@@ -152,7 +131,7 @@ class PrefillHost(Host):
             case StartCompute():
                 self._start_compute(effect)
             case StopCompute(transfer):
-                self.prompts.pop(transfer, None)
+                self.computing.stop(transfer)
                 self.tokens.pop(transfer, None)
             case Digest():
                 self.start(self._digest, effect)
@@ -168,10 +147,8 @@ class PrefillHost(Host):
     def _start_compute(self, effect: StartCompute) -> None:
         tokens = self.tokens[effect.transfer]
         prompt = Prompt(tokens, effect.table, effect.start, effect.stop)
-        if prompt.position < prompt.stop:
-            self.prompts[effect.transfer] = prompt
-            self._turns.append(effect.transfer)
-            self._has_work.set()
+        self.computing.start(effect.transfer, prompt)
+        self._has_work.set()
 
     async def _digest(self, effect: Digest) -> None:
         digests = await anyio.to_thread.run_sync(
@@ -205,32 +182,10 @@ class PrefillHost(Host):
     async def work(self) -> None:
         """Compute one chunk of one prompt after the other, in turn, until cancelled."""
         while True:
-            if not self._turns:
+            if not self.computing.has_work:
                 self._has_work = anyio.Event()
                 await self._has_work.wait()
-            name = self._turns.popleft()
-            prompt = self.prompts.get(name)
-            if prompt is not None:
-                await self._compute(name, prompt)
-
-    async def _compute(self, name: TransferId, prompt: Prompt) -> None:
-        stop = min(prompt.position + self.chunk_tokens, prompt.stop)
-        row = Row(prompt.tokens[prompt.position : stop], prompt.position, prompt.table)
-        self.tell(ComputeBegan(name))
-        if self.prompts.get(name) is not prompt:
-            return
-        try:
-            await anyio.to_thread.run_sync(self.has.model.forward, [row], self.cache)
-        except Exception as error:
-            log.error("the engine failed", error=type(error).__name__)
-            self.tell(EngineFailed(name, f"the engine failed: {type(error).__name__}"))
-            return
-        prompt.position = stop
-        self.tell(Computed(name, stop))
-        if name in self.prompts and stop < prompt.stop:
-            self._turns.append(name)
-        else:
-            self.prompts.pop(name, None)
+            await self.computing.step()
 
     # Figures
 

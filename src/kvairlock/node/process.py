@@ -108,6 +108,7 @@ def _decode(equipment: Equipment, node: DecodeSettings) -> Host:
         decode_ms=settings.limits.decode_ms,
         landing_pages=_landing_pages(node),
         queue_max=node.queue_max,
+        recompute_tokens_per_min=node.recompute_tokens_per_min,
     )
     machine = DecodeNode(equipment.report, settings.guards, limits, node.landing, digest)
     bytes_max = limits.landing_pages * equipment.layout.page_bytes

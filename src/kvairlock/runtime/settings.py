@@ -85,6 +85,14 @@ class DecodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     queue_max: Annotated[
         int, Meta(ge=1, description="Requests that may wait for pages; more is 503.")
     ] = 256
+    recompute_tokens_per_min: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Prompt tokens that this node may compute itself, per minute, where the "
+            "evidence of prefill is missing (node lost, no receipt in time); 0 fails the request.",
+        ),
+    ] = 0
 
 
 class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

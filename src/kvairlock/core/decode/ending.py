@@ -5,13 +5,16 @@ from __future__ import annotations
 from kvairlock.core import handoff
 from kvairlock.core.decode.reception import Reception, refusal_for_wait
 from kvairlock.core.decode.state import DecodeState
-from kvairlock.core.effects import Send, StopDecode
+from kvairlock.core.effects import Send, StopCompute, StopDecode
 from kvairlock.core.ends import ENDS, End, end_for
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.handoff import HandoffStage, Signal
 from kvairlock.core.ledger import verb_for
 from kvairlock.core.messages import Ended, Ruling, Withdraw
-from kvairlock.core.terms import Instant, Owner, Peer, TransferId
+from kvairlock.core.terms import Instant, Owner, Peer, TransferId, after
+
+RECOVERABLE = frozenset({Reason.PEER_LOST, Reason.TIMEOUT, Reason.MISSING_EVIDENCE})
+"""Reasons that say nothing against the request: evidence did not come. A violation is none."""
 
 
 def finish(node: DecodeState, reception: Reception, refusal: Refusal | None, now: Instant) -> None:
@@ -25,15 +28,35 @@ def finish(node: DecodeState, reception: Reception, refusal: Refusal | None, now
         node.queue.remove(reception.name)
     if reception.stage is HandoffStage.CONFIRMED:
         _stop_reading(node, reception)
-    elif reception.window is not None and ENDS[end].tells_peer:
-        told = _last_word(reception, end, refusal)
-        node.emit(Send(reception.window.writer.node, told))
+    else:
+        _stop_filling(node, reception, end, refusal)
     reception.stage = handoff.advance(reception.stage, Signal.CLOSE)
-    if reception.window is not None and reception.window.wanted:
-        node.windows.unwant(reception.window, now)
     _tell(node, reception, end, refusal)
-    if reception.lease is not None:
-        node.books.drain.begin(reception.lease, verb_for(refusal), now)
+    _give_back(node, reception, refusal, now)
+
+
+def fail_or_recover(
+    node: DecodeState, reception: Reception, refusal: Refusal, now: Instant
+) -> None:
+    """End a request without evidence, or start over here, within the budget.
+
+    What was reserved before is given back as after an end: nothing of it is used.
+    """
+    stage, tokens = reception.stage, reception.demand.prompt_tokens
+    may = refusal.reason in RECOVERABLE and Signal.RECOVER in handoff.HANDOFF[stage]
+    if not may or not node.budget.spend(tokens, now):
+        finish(node, reception, refusal, now)
+        return
+    _stop_filling(node, reception, End.FAILED, refusal)
+    _give_back(node, reception, refusal, now)
+    reception.reserved = reception.receipt = reception.reland_at = None
+    reception.checks = ()
+    reception.stage = handoff.advance(stage, Signal.RECOVER)
+    reception.deadline = after(now, node.limits.queue_ms)
+    if reception.name not in node.queue:
+        node.queue.insert(0, reception.name)
+    node.books.counters["recomputed"] += 1
+    node.books.record("request_recomputed", reception.owner, reason=refusal.reason, tokens=tokens)
 
 
 def finish_named(
@@ -59,7 +82,8 @@ def completed(node: DecodeState, name: TransferId, now: Instant) -> None:
 
 def expire(node: DecodeState, reception: Reception, now: Instant) -> None:
     """End a request whose stage has taken too long."""
-    finish(node, reception, refusal_for_wait(reception, node.limits, node.pages_draining()), now)
+    refusal = refusal_for_wait(reception, node.limits, node.pages_draining())
+    fail_or_recover(node, reception, refusal, now)
 
 
 def window_failed(node: DecodeState, name: TransferId, message: str, now: Instant) -> None:
@@ -81,13 +105,34 @@ def peer_lost(node: DecodeState, peer: Peer, now: Instant) -> None:
             finish(node, reception, refusal, now)
         elif _waits_for(reception, peer):
             message = f"{peer.node} was lost before it confirmed the transfer"
-            finish(node, reception, Refusal(Reason.PEER_LOST, Stage.TRANSFER, message), now)
+            refusal = Refusal(Reason.PEER_LOST, Stage.TRANSFER, message)
+            fail_or_recover(node, reception, refusal, now)
 
 
 def _waits_for(reception: Reception, peer: Peer) -> bool:
     window = reception.window
     granted = reception.stage is HandoffStage.GRANTED
     return granted and window is not None and window.writer == peer
+
+
+def _stop_filling(
+    node: DecodeState, reception: Reception, end: End, refusal: Refusal | None
+) -> None:
+    """Tell whoever fills the pages that nobody waits for them any more."""
+    if reception.window is not None and ENDS[end].tells_peer:
+        told = _last_word(reception, end, refusal)
+        node.emit(Send(reception.window.writer.node, told))
+    elif reception.stage is HandoffStage.RECOVERING:
+        node.emit(StopCompute(reception.name))
+
+
+def _give_back(
+    node: DecodeState, reception: Reception, refusal: Refusal | None, now: Instant
+) -> None:
+    if reception.window is not None and reception.window.wanted:
+        node.windows.unwant(reception.window, now)
+    if reception.lease is not None:
+        node.books.drain.begin(reception.lease, verb_for(refusal), now)
 
 
 def _last_word(reception: Reception, end: End, refusal: Refusal | None) -> Ruling | Withdraw:

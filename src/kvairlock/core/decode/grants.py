@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from kvairlock.core import handoff
-from kvairlock.core.decode.ending import finish
-from kvairlock.core.decode.reception import Reception, Reservation
+from kvairlock.core.decode.ending import fail_or_recover
+from kvairlock.core.decode.reception import Reception, Reservation, Transfer
 from kvairlock.core.decode.state import DecodeState
-from kvairlock.core.effects import OpenWindow
+from kvairlock.core.effects import OpenWindow, StartCompute
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.guards import Guard
-from kvairlock.core.handoff import Expectation, Signal
+from kvairlock.core.handoff import Expectation, HandoffStage, Signal
 from kvairlock.core.page import Verb
 from kvairlock.core.pool import Hold, Lease
 from kvairlock.core.terms import Instant, LandingPolicy, Pages, Peer, after
@@ -29,13 +29,18 @@ def pump(node: DecodeState, now: Instant) -> None:
 
 def _fits(node: DecodeState, reception: Reception) -> bool:
     size = node.books.report.page_tokens
+    if reception.demand.decode_pages(size) > node.books.pool.pages_free:
+        return False
     room = node.limits.landing_pages - node.windows.pages()
-    enough = reception.demand.decode_pages(size) <= node.books.pool.pages_free
-    return enough and reception.demand.prompt_pages(size) <= room
+    return _lands_nothing(reception) or reception.demand.prompt_pages(size) <= room
+
+
+def _lands_nothing(reception: Reception) -> bool:
+    return reception.stage is HandoffStage.RECOVERING
 
 
 def _within_share(node: DecodeState, reception: Reception) -> bool:
-    if not node.on(Guard.SHARE):
+    if not node.on(Guard.SHARE) or _lands_nothing(reception):
         return True
     landing = node.windows.pages(reception.owner.tenant)
     pages = reception.demand.prompt_pages(node.books.report.page_tokens)
@@ -43,33 +48,61 @@ def _within_share(node: DecodeState, reception: Reception) -> bool:
 
 
 def _grant(node: DecodeState, reception: Reception, now: Instant) -> None:
+    if reception.stage is HandoffStage.RECOVERING:
+        _compute_here(node, reception, now)
+        return
     writer = node.peers.get(reception.asked.prefill)
     if writer is None:
         refusal = Refusal(Reason.PEER_LOST, Stage.TRANSFER, "the prefill node was lost")
-        finish(node, reception, refusal, now)
+        fail_or_recover(node, reception, refusal, now)
         return
-    reserved = reception.reserved = _reserve(node, reception, writer)
+    lease, prompt = _reserve(node, reception)
+    transfer = _transfer(node, reception, writer, lease, prompt)
+    reception.reserved = Reservation(lease, len(prompt), transfer)
     reception.stage = handoff.advance(reception.stage, Signal.GRANT)
     reception.deadline = after(now, node.limits.prefill_ms)
-    node.windows.add(reserved.window)
-    _record(node, reception, reserved)
+    node.windows.add(transfer.window)
+    _record_window(node, reception, transfer.window, prompt)
     node.emit(
         OpenWindow(
-            window=reserved.window.id,
+            window=transfer.window.id,
             transfer=reception.name,
             to=writer.node,
-            pages=reserved.prompt,
-            generations=reserved.want.generations,
+            pages=prompt,
+            generations=transfer.want.generations,
             seed=reception.asked.seed,
             patience_ms=node.limits.prefill_ms,
         )
     )
 
 
-def _reserve(node: DecodeState, reception: Reception, writer: Peer) -> Reservation:
+def _compute_here(node: DecodeState, reception: Reception, now: Instant) -> None:
+    """Without evidence of prefill: fill pages of a new lease by computing the prompt again."""
+    lease, prompt = _reserve(node, reception)
+    reception.reserved = Reservation(lease, len(prompt), None)
+    reception.deadline = after(now, node.limits.prefill_ms)
+    node.books.pool.advance(lease, Verb.FILL, lease.pages)
+    stop = reception.demand.prompt_tokens
+    node.emit(StartCompute(reception.name, prompt, 0, stop))
+
+
+def _reserve(node: DecodeState, reception: Reception) -> tuple[Lease, Pages]:
+    """Reserve all pages of a request; return its lease and the pages of its prompt."""
     pool, demand = node.books.pool, reception.demand
     lease = pool.reserve(reception.owner, demand.decode_pages(pool.page_tokens))
-    prompt = lease.pages[: demand.prompt_pages(pool.page_tokens)]
+    node.books.record(
+        "pages_allocated",
+        reception.owner,
+        lease=lease.id,
+        pages=tuple(lease.pages.tolist()),
+        generations=tuple(lease.generations.tolist()),
+    )
+    return lease, lease.pages[: demand.prompt_pages(pool.page_tokens)]
+
+
+def _transfer(
+    node: DecodeState, reception: Reception, writer: Peer, lease: Lease, prompt: Pages
+) -> Transfer:
     if node.policy is LandingPolicy.DIRECT:
         _expose(node, lease, prompt)
     window = Window(reception.asked.window, reception.owner, writer, len(prompt), lease)
@@ -78,11 +111,11 @@ def _reserve(node: DecodeState, reception: Reception, writer: Peer) -> Reservati
         window=window.id,
         input_digest=reception.asked.presented.input_digest,
         layout=node.layout,
-        prompt_tokens=demand.prompt_tokens,
+        prompt_tokens=reception.demand.prompt_tokens,
         pages=len(prompt),
-        generations=tuple(pool.generation[prompt].tolist()),
+        generations=tuple(node.books.pool.generation[prompt].tolist()),
     )
-    return Reservation(lease, window, want)
+    return Transfer(window, want)
 
 
 def _expose(node: DecodeState, lease: Lease, prompt: Pages) -> None:
@@ -91,18 +124,11 @@ def _expose(node: DecodeState, lease: Lease, prompt: Pages) -> None:
     lease.hold(Hold.WINDOW)
 
 
-def _record(node: DecodeState, reception: Reception, reserved: Reservation) -> None:
-    node.books.record(
-        "pages_allocated",
-        reception.owner,
-        lease=reserved.lease.id,
-        pages=tuple(reserved.lease.pages.tolist()),
-        generations=tuple(reserved.lease.generations.tolist()),
-    )
+def _record_window(node: DecodeState, reception: Reception, window: Window, prompt: Pages) -> None:
     node.books.record(
         "window_granted",
         reception.owner,
-        window=reserved.window.id,
-        peer=reserved.window.writer.node,
-        pages=tuple(reserved.prompt.tolist()),
+        window=window.id,
+        peer=window.writer.node,
+        pages=tuple(prompt.tolist()),
     )

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from kvairlock.core.decode import ending, grants, intake, reading, verdicts
 from kvairlock.core.decode.state import DecodeState
+from kvairlock.core.effects import StopCompute
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.events import (
+    ComputeBegan,
+    Computed,
     DecodeFinished,
     EngineFailed,
     Event,
@@ -21,7 +24,9 @@ from kvairlock.core.events import (
     WindowFailed,
     WindowFenced,
 )
+from kvairlock.core.handoff import HandoffStage
 from kvairlock.core.messages import Cancel, Receipt, Released
+from kvairlock.core.pool import Hold
 from kvairlock.core.terms import Instant, Peer, TransferId
 
 
@@ -37,6 +42,10 @@ class DecodeNode(DecodeState):
                 verdicts.receipt_came(self, peer, receipt, now)
             case Landed():
                 verdicts.landed(self, event, now)
+            case ComputeBegan(name):
+                self._compute_began(name)
+            case Computed():
+                verdicts.computed(self, event, now)
             case StepBegan():
                 reading.step_began(self, event, now)
             case StepEnded():
@@ -75,6 +84,7 @@ class DecodeNode(DecodeState):
             case DecodeFinished(name):
                 ending.completed(self, name, now)
             case EngineFailed(name, message):
+                self.let_go(name, Hold.FILL)
                 refusal = Refusal(Reason.INVARIANT, Stage.DECODE, message)
                 ending.finish_named(self, name, refusal, now)
             case Told(message=Cancel(name)):
@@ -94,6 +104,13 @@ class DecodeNode(DecodeState):
                 self._peer_gone(peer, now)
             case _:
                 self.books.record_ignored(None, type(event).__name__, "not for a decode node")
+
+    def _compute_began(self, name: TransferId) -> None:
+        reception = self.receptions.get(name)
+        if reception is not None and reception.stage is HandoffStage.RECOVERING:
+            self.hold(name, reception.granted.lease, Hold.FILL)
+        else:
+            self.emit(StopCompute(name))
 
     def _released(self, peer: Peer, released: Released, now: Instant) -> None:
         if not self.windows.released(released.window, peer, released.bytes_written, now):

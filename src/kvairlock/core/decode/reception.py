@@ -28,6 +28,8 @@ class DecodeLimits:
         decode_ms: Longest generation.
         landing_pages: Pages that may be in windows at one time, over all tenants.
         queue_max: Requests that may wait for pages.
+        recompute_tokens_per_min: Prompt tokens that decode may compute itself, per minute, where
+            the evidence of prefill is missing; 0 fails such requests.
     """
 
     queue_ms: int
@@ -36,26 +38,40 @@ class DecodeLimits:
     decode_ms: int
     landing_pages: int
     queue_max: int
+    recompute_tokens_per_min: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Reservation:
-    """What a request was given: pages, a window to land in, and what must be found there.
+class Transfer:
+    """What prefill was granted, and what decode must find afterwards.
 
     Args:
-        lease: All its pages, those of the prompt first.
         window: Where prefill writes.
         want: What decode expects by its own figures.
     """
 
-    lease: Lease
     window: Window
     want: Expectation
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """What a request was given.
+
+    Args:
+        lease: All its pages, those of the prompt first.
+        prompt_pages: How many hold the prompt.
+        transfer: What prefill was granted; None where decode computes the prompt itself.
+    """
+
+    lease: Lease
+    prompt_pages: int
+    transfer: Transfer | None
 
     @property
     def prompt(self) -> Pages:
         """The pages of the prompt, in token order, shape (pages,)."""
-        return self.lease.pages[: self.want.pages]
+        return self.lease.pages[: self.prompt_pages]
 
 
 @dataclass(slots=True)
@@ -107,7 +123,7 @@ class Reception:
     @property
     def window(self) -> Window | None:
         """Where prefill writes, once granted."""
-        return self.reserved.window if self.reserved else None
+        return self.reserved.transfer.window if self.reserved and self.reserved.transfer else None
 
     @property
     def granted(self) -> Reservation:
@@ -119,6 +135,17 @@ class Reception:
         if self.reserved is None:
             raise InvariantBroken("handoff", f"{self.name} has no reservation in {self.stage}")
         return self.reserved
+
+    @property
+    def transfer(self) -> Transfer:
+        """What prefill was granted.
+
+        Raises:
+            InvariantBroken: Nothing.
+        """
+        if self.granted.transfer is None:
+            raise InvariantBroken("handoff", f"{self.name} has no transfer in {self.stage}")
+        return self.granted.transfer
 
     @property
     def stated(self) -> Receipt:
@@ -148,6 +175,9 @@ def refusal_for_wait(reception: Reception, limits: DecodeLimits, draining_pages:
         case HandoffStage.CONFIRMED:
             message = f"not finished within {limits.decode_ms} ms"
             return Refusal(Reason.TIMEOUT, Stage.DECODE, message)
+        case HandoffStage.RECOVERING:
+            message = f"no pages to compute the prompt in within {limits.queue_ms} ms"
+            return Refusal(Reason.CAPACITY, Stage.DECODE, message)
         case HandoffStage.REPORTED:
             message = "a writer kept the window; it could not be taken out of its reach"
             return Refusal(Reason.MISSING_EVIDENCE, Stage.TRANSFER, message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvairlock.core.budget import Budget
 from kvairlock.core.capacity import CapacityReport
 from kvairlock.core.claims import Claims
 from kvairlock.core.decode.reception import DecodeLimits, Reception
@@ -41,10 +42,11 @@ class DecodeState:
         self.books = Ledger(report, guards)
         self.limits, self.policy, self.layout = limits, policy, layout
         self.receptions: dict[TransferId, Reception] = {}
-        self.holding: dict[TransferId, Lease] = {}
+        self.holding: dict[tuple[TransferId, Hold], Lease] = {}
         self.queue: list[TransferId] = []
         self.windows = Windows(self.books.out, self.books.drain.fences)
         self.claims = Claims()
+        self.budget = Budget(limits.recompute_tokens_per_min)
         self.peers: dict[NodeName, Peer] = {}
 
     def on(self, guard: Guard) -> bool:
@@ -58,11 +60,11 @@ class DecodeState:
     def hold(self, name: TransferId, lease: Lease, kind: Hold) -> None:
         """Keep a request's pages while the host works on them, whatever becomes of the request."""
         lease.hold(kind)
-        self.holding[name] = lease
+        self.holding[name, kind] = lease
 
     def let_go(self, name: TransferId, kind: Hold) -> None:
         """The host has ended its work on a request's pages."""
-        lease = self.holding.pop(name, None)
+        lease = self.holding.pop((name, kind), None)
         if lease is not None:
             lease.release(kind)
 

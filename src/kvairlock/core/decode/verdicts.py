@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from kvairlock.core import handoff
-from kvairlock.core.decode.ending import finish
+from kvairlock.core.decode.ending import fail_or_recover
 from kvairlock.core.decode.reception import Reception, choice_tables
 from kvairlock.core.decode.state import DecodeState
 from kvairlock.core.effects import CopyPages, Land, Send, StartDecode, ZeroTail
 from kvairlock.core.errors import Reason, Refusal, Stage
-from kvairlock.core.events import Landed
+from kvairlock.core.events import Computed, Landed
 from kvairlock.core.guards import Guard
 from kvairlock.core.handoff import HandoffStage, Signal
 from kvairlock.core.messages import Receipt, Ruling
@@ -26,11 +26,11 @@ def receipt_came(node: DecodeState, peer: Peer, receipt: Receipt, now: Instant) 
         owner = reception.owner if reception else None
         node.books.record_ignored(owner, "receipt", "no expectation is open for it")
         return
-    if node.on(Guard.IDENTITY) and reception.granted.window.writer != peer:
+    if node.on(Guard.IDENTITY) and reception.transfer.window.writer != peer:
         node.books.record_ignored(reception.owner, "receipt", "from another than was granted")
         return
     reception.receipt = receipt
-    verdict = handoff.judge_statement(reception.granted.want, receipt, node.books.guards)
+    verdict = handoff.judge_statement(reception.transfer.want, receipt, node.books.guards)
     reception.checks = verdict.checks
     refusal = verdict.refusal or _refuse_writable(node, reception)
     if refusal is not None:
@@ -51,12 +51,11 @@ def _refuse_writable(node: DecodeState, reception: Reception) -> Refusal | None:
 
 def land(node: DecodeState, reception: Reception) -> None:
     """Bring the window's bytes out of every other process's reach."""
-    reserved = reception.granted
+    reserved, window = reception.granted, reception.transfer.window
     reception.reland_at = None
-    reserved.window.landing = True
+    window.landing = True
     node.hold(reception.name, reserved.lease, Hold.LANDING)
-    seed = reception.asked.seed
-    node.emit(Land(reception.name, reserved.window.id, reserved.prompt, seed))
+    node.emit(Land(reception.name, window.id, reserved.prompt, reception.asked.seed))
 
 
 def landed(node: DecodeState, event: Landed, now: Instant) -> None:
@@ -79,22 +78,46 @@ def landed(node: DecodeState, event: Landed, now: Instant) -> None:
 
 def _reject(node: DecodeState, reception: Reception, refusal: Refusal, now: Instant) -> None:
     _record(node, reception, refusal.reason)
-    finish(node, reception, refusal, now)
+    fail_or_recover(node, reception, refusal, now)
 
 
 def _confirm(node: DecodeState, reception: Reception, now: Instant) -> None:
-    reserved, pool = reception.granted, node.books.pool
-    lease, window = reserved.lease, reserved.window
+    reserved, window = reception.granted, reception.transfer.window
+    lease, pool = reserved.lease, node.books.pool
     pool.advance(lease, Verb.ADMIT, reserved.prompt)
     pool.advance(lease, Verb.FILL, lease.pages[len(reserved.prompt) :])
-    _prepare(node, reception)
-    reception.span = pool.span(lease.pages)
-    reception.stage = handoff.advance(reception.stage, Signal.CONFIRM)
-    reception.deadline = after(now, node.limits.decode_ms)
     reception.computed_tokens = reception.stated.stop - reception.stated.start
     _record(node, reception, "admitted")
     node.emit(Send(window.writer.node, Ruling(reception.name, True, None)))
     node.windows.unwant(window, now)
+    _read(node, reception, now)
+
+
+def computed(node: DecodeState, event: Computed, now: Instant) -> None:
+    """A chunk of a prompt that decode computes itself is done; the last makes it readable."""
+    node.let_go(event.transfer, Hold.FILL)
+    reception = node.receptions.get(event.transfer)
+    if reception is None or event.stop != reception.demand.prompt_tokens:
+        return
+    pages, pool = reception.granted.prompt, node.books.pool
+    reception.computed_tokens = event.stop
+    node.books.record(
+        "range_computed",
+        reception.owner,
+        start=0,
+        stop=event.stop,
+        pages=tuple(pages.tolist()),
+        generations=tuple(pool.generation[pages].tolist()),
+    )
+    _read(node, reception, now)
+
+
+def _read(node: DecodeState, reception: Reception, now: Instant) -> None:
+    """The pages hold what they must: let the engine read them."""
+    _prepare(node, reception)
+    reception.span = node.books.pool.span(reception.granted.lease.pages)
+    reception.stage = handoff.advance(reception.stage, Signal.CONFIRM)
+    reception.deadline = after(now, node.limits.decode_ms)
     node.record_reading("read_started", reception, reception.span)
     node.emit(StartDecode(reception.name, reception.tables, reception.name))
 
@@ -112,7 +135,7 @@ def _prepare(node: DecodeState, reception: Reception) -> None:
 
 
 def _record(node: DecodeState, reception: Reception, outcome: str) -> None:
-    reserved, receipt = reception.granted, reception.stated
+    want, receipt = reception.transfer.want, reception.stated
     node.books.counters[f"verdict.{outcome}"] += 1
     node.books.record(
         "verdict",
@@ -121,7 +144,7 @@ def _record(node: DecodeState, reception: Reception, outcome: str) -> None:
         checks=tuple(str(check) for check in reception.checks),
         start=receipt.start,
         stop=receipt.stop,
-        expected_tokens=reserved.want.prompt_tokens,
-        pages=tuple(reserved.prompt.tolist()),
-        generations=reserved.want.generations,
+        expected_tokens=want.prompt_tokens,
+        pages=tuple(reception.granted.prompt.tolist()),
+        generations=want.generations,
     )
