@@ -111,7 +111,8 @@ class Windows:
         window = self._open.get(name)
         if window is None or window.writer != writer:
             return False
-        window.bytes_written = bytes_written
+        if window.fence is None:
+            window.bytes_written = bytes_written
         self.fence(name, Fence.ACKNOWLEDGED, now)
         return True
 

@@ -78,9 +78,11 @@ class Computing:
         if prompt is None:
             return
         self._tell(ComputeBegan(name))
-        # The core may have said to stop.
         if self._prompts.get(name) is prompt:
             await self._compute(name, prompt)
+        else:
+            # The core said to stop; it may hold the pages for this chunk all the same.
+            self._tell(Computed(name, prompt.position))
 
     async def _compute(self, name: TransferId, prompt: Prompt) -> None:
         stop = min(prompt.position + self._chunk_tokens, prompt.stop)

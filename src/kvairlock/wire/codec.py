@@ -47,6 +47,9 @@ class Envelope(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     body: msgspec.Raw
 
 
+UNREADABLE = (msgspec.MsgspecError, RecursionError)
+"""What msgspec raises for bytes that are no message; it follows nesting without end."""
+
 _encoder = msgspec.msgpack.Encoder()
 _envelopes = msgspec.msgpack.Decoder(Envelope)
 _bodies = {name: msgspec.msgpack.Decoder(kind) for name, kind in TYPES.items()}
@@ -68,7 +71,7 @@ def decode(data: bytes) -> Message:
     """
     try:
         envelope = _envelopes.decode(data)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise PeerMisbehaved(Reason.MALFORMED, f"not a message: {error}") from None
     known = _FIELDS.get(envelope.type)
     if known is None:
@@ -77,5 +80,5 @@ def decode(data: bytes) -> Message:
         raise PeerMisbehaved(Reason.VERSION, f"unknown critical field in {envelope.type}")
     try:
         return cast(Message, _bodies[envelope.type].decode(envelope.body))
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise PeerMisbehaved(Reason.MALFORMED, f"{envelope.type}: {error}") from None

@@ -102,11 +102,16 @@ def open_hello(ring: Keyring, frame: bytes, verify: bool = True) -> Hello:
     _, body = _open(ring, "hello", HELLO, frame, verify)
     try:
         hello = msgspec.msgpack.decode(body, type=Hello)
-    except msgspec.MsgspecError as error:
+    except codec.UNREADABLE as error:
         raise PeerMisbehaved(Reason.MALFORMED, f"hello: {error}") from None
     if len(hello.nonce) != NONCE_BYTES:
         raise PeerMisbehaved(Reason.MALFORMED, "hello: nonce of another length")
     return hello
+
+
+def _purpose(nonces: str, sender: Peer, receiver: Peer) -> str:
+    """Name one direction of one channel; the length keeps names from running into each other."""
+    return f"frame {nonces} {len(sender.node)} {sender.node} to {receiver.node}"
 
 
 class Session:
@@ -129,8 +134,8 @@ class Session:
             raise PeerMisbehaved(Reason.REPLAYED, "the peer repeats our own hello")
         self._ring, self._verify = ring, verify
         nonces = b"".join(sorted((mine.nonce, theirs.nonce))).hex()
-        self._sends = f"frame {nonces} {mine.peer.node} to {theirs.peer.node}"
-        self._receives = f"frame {nonces} {theirs.peer.node} to {mine.peer.node}"
+        self._sends = _purpose(nonces, mine.peer, theirs.peer)
+        self._receives = _purpose(nonces, theirs.peer, mine.peer)
         self._sent = self._received = 0
 
     def seal(self, message: Message) -> bytes:

@@ -109,7 +109,8 @@ def input_digest(ring: Keyring, key_id: str, salt: str, layout: str, tokens: byt
         layout: Digest of model, dtype and page geometry.
         tokens: Token ids, little-endian int32.
     """
-    return ring.mac(key_id, f"input {salt} {layout}", tokens)
+    # The length keeps salt and layout from running into each other.
+    return ring.mac(key_id, f"input {len(salt)} {salt} {layout}", tokens)
 
 
 def pseudonym(ring: Keyring, kind: str, name: str) -> str:

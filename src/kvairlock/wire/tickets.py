@@ -9,6 +9,7 @@ import msgspec
 
 from kvairlock.core.errors import PeerMisbehaved, Reason
 from kvairlock.core.messages import RequestTicket
+from kvairlock.wire.codec import UNREADABLE
 from kvairlock.wire.keys import KEY_ID_BYTES, MAC_BYTES, Keyring
 
 VERSION = 1
@@ -49,5 +50,5 @@ def verify(ring: Keyring, data: bytes, *, check: bool = True) -> RequestTicket:
         ring.check(key_id_of(data), PURPOSE, signed, mac)
     try:
         return msgspec.msgpack.decode(signed[1 + KEY_ID_BYTES :], type=RequestTicket)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise PeerMisbehaved(Reason.MALFORMED, f"ticket: {error}") from None

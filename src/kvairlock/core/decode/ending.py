@@ -71,6 +71,16 @@ def finish_named(
     finish(node, reception, refusal, now)
 
 
+def cancelled(node: DecodeState, gateway: Peer, name: TransferId, now: Instant) -> None:
+    """End a request whose client has left; only the gateway that asked for it may say so."""
+    reception = node.receptions.get(name)
+    if reception is not None and reception.asked.gateway != gateway:
+        node.books.record_ignored(reception.owner, "cancel", "from another gateway")
+        return
+    refusal = Refusal(Reason.CANCELLED, Stage.GATEWAY, "the client left")
+    finish_named(node, name, refusal, now)
+
+
 def completed(node: DecodeState, name: TransferId, now: Instant) -> None:
     """End a request whose choices all have their last token; only what was read can complete."""
     reception = node.receptions.get(name)
@@ -96,9 +106,14 @@ def window_failed(node: DecodeState, name: TransferId, message: str, now: Instan
 
 def peer_lost(node: DecodeState, peer: Peer, now: Instant) -> None:
     """End what a lost gateway asked for, and what waits for a lost prefill node."""
+    node.books.record("peer_lost", None, peer=peer.node, peer_incarnation=peer.incarnation)
+    abandon(node, peer, now)
+
+
+def abandon(node: DecodeState, peer: Peer, now: Instant) -> None:
+    """End what depends on a peer that is lost or whose process has ended."""
     if node.peers.get(peer.node) == peer:
         del node.peers[peer.node]
-    node.books.record("peer_lost", None, peer=peer.node, peer_incarnation=peer.incarnation)
     for reception in list(node.receptions.values()):
         if reception.asked.gateway == peer:
             refusal = Refusal(Reason.CANCELLED, Stage.GATEWAY, "the gateway left")

@@ -87,9 +87,8 @@ class DecodeNode(DecodeState):
                 self.let_go(name, Hold.FILL)
                 refusal = Refusal(Reason.INVARIANT, Stage.DECODE, message)
                 ending.finish_named(self, name, refusal, now)
-            case Told(message=Cancel(name)):
-                refusal = Refusal(Reason.CANCELLED, Stage.GATEWAY, "the client left")
-                ending.finish_named(self, name, refusal, now)
+            case Told(peer, Cancel(name)):
+                ending.cancelled(self, peer, name, now)
             case Told(peer, Released() as released):
                 self._released(peer, released, now)
             case WindowFailed(name, message):
@@ -101,7 +100,8 @@ class DecodeNode(DecodeState):
             case PeerLost(peer):
                 ending.peer_lost(self, peer, now)
             case PeerGone(peer):
-                self._peer_gone(peer, now)
+                ending.abandon(self, peer, now)
+                self.windows.gone(peer, now)
             case _:
                 self.books.record_ignored(None, type(event).__name__, "not for a decode node")
 
@@ -119,11 +119,6 @@ class DecodeNode(DecodeState):
     def _peer_up(self, peer: Peer) -> None:
         self.peers[peer.node] = peer
         self.books.record("peer_up", None, peer=peer.node, peer_incarnation=peer.incarnation)
-
-    def _peer_gone(self, peer: Peer, now: Instant) -> None:
-        if self.peers.get(peer.node) == peer:
-            ending.peer_lost(self, peer, now)
-        self.windows.gone(peer, now)
 
     def _settle(self, now: Instant) -> None:
         self.books.drain.turn(now)

@@ -17,17 +17,21 @@ from kvairlock.core.prefill.sharing import keep
 from kvairlock.core.prefill.state import PrefillState
 from kvairlock.core.terms import Instant, Peer, TransferId
 
+REJECTED = Refusal(Reason.PEER_REJECTED, Stage.VERDICT, "decode did not admit the receipt")
+
 
 def ruled(node: PrefillState, peer: Peer, ruling: Ruling, now: Instant) -> None:
     """Decode has judged the receipt: keep what may be shared, let go of the rest."""
     job = node.jobs.get(ruling.transfer)
+    if job is None and not ruling.admitted:
+        return  # It acknowledges a refusal of ours.
     if job is None or job.asked.decode != peer or job.stage is not HandoffStage.REPORTED:
         node.books.record_ignored(job.owner if job else None, "ruling", "no receipt is open")
         return
     if ruling.admitted:
         job.stage = handoff.advance(job.stage, Signal.CONFIRM)
         keep(node, job, now)
-    _close(node, job, ruling.refusal, now)
+    _close(node, job, None if ruling.admitted else ruling.refusal or REJECTED, now)
 
 
 def withdrawn(node: PrefillState, peer: Peer, name: TransferId, end: End, now: Instant) -> None:

@@ -15,20 +15,17 @@ from kvairlock.core.messages import Released, RequestTicket
 from kvairlock.core.prefill.job import Job
 from kvairlock.core.prefill.receipts import send_receipt
 from kvairlock.core.prefill.state import PrefillState
-from kvairlock.core.terms import Instant, Owner, after
+from kvairlock.core.terms import Claimant, Instant, Owner, after
 
 STAGE = Stage.PREFILL_ADMISSION
 NO_TICKET = Refusal(Reason.FORGED, STAGE, "there is no ticket that names a request")
 PLACEHOLDER_TOKENS = 1
+SEEDS = 2**64
 
 
 def granted(node: PrefillState, asked: Granted, now: Instant) -> None:
     """Queue a prompt, or refuse it with its reason: the refusal crosses as one."""
-    known = node.known(asked.transfer)
-    if known is not None:
-        node.books.record_ignored(known.owner, "grant", "this transfer is under way already")
-        if known.asked.window != asked.window:
-            drop(node, asked)
+    if _is_repeated(node, asked):
         return
     ticket, refusal = judge_ticket(asked.presented, node.books.guards, STAGE)
     refusal = refusal or _judge_grant(node, ticket, asked)
@@ -45,7 +42,19 @@ def granted(node: PrefillState, asked: Granted, now: Instant) -> None:
     if over is not None:
         # What engines without this guard did: note the rejection, compute on a placeholder.
         job.outcome, job.stop = End.REJECTED, PLACEHOLDER_TOKENS
-    _admit(node, job)
+    _admit(node, job, now)
+
+
+def _is_repeated(node: PrefillState, asked: Granted) -> bool:
+    """A transfer is made once: a repeated grant gives its window back, unless it is the same."""
+    known = node.known(asked.transfer)
+    if known is None and node.claims.claimant(asked.transfer) is None:
+        return False
+    owner = known.owner if known else Owner.named("", asked.transfer)
+    node.books.record_ignored(owner, "grant", "this transfer was granted before")
+    if known is None or known.asked.window != asked.window:
+        drop(node, asked)
+    return True
 
 
 def drop(node: PrefillState, asked: Granted) -> None:
@@ -61,12 +70,18 @@ def _judge_grant(
         return NO_TICKET
     if ticket.owner.transfer != asked.transfer:
         return Refusal(Reason.IDENTITY, STAGE, "the grant names another request than its ticket")
+    if not 0 <= asked.seed < SEEDS:
+        return Refusal(Reason.MALFORMED, STAGE, "the grant's seed is out of range")
     if asked.layout != node.layout:
         return Refusal(Reason.MODEL_LAYOUT, STAGE, "the grant is for another model layout")
     return None
 
 
-def _admit(node: PrefillState, job: Job) -> None:
+def _admit(node: PrefillState, job: Job, now: Instant) -> None:
+    left_s = max(job.ticket.expires_unix_s - job.asked.presented.now_unix_s, 0) + 1
+    decode = job.asked.decode
+    claimant = Claimant(decode.node, decode.incarnation, job.asked.window)
+    node.claims.remember(job.name, claimant, after(now, left_s * 1000), now)
     job.stage = handoff.advance(job.stage, Signal.GRANT)
     node.jobs[job.name] = job
     node.queue.append(job.name)

@@ -86,9 +86,8 @@ class PrefillNode(PrefillState):
                 self.books.record_ignored(None, type(event).__name__, "not for a prefill node")
 
     def _compute_began(self, name: TransferId) -> None:
-        if name in self.jobs:
-            self.hold(name, Hold.COMPUTE)
-        else:
+        self.hold(name, Hold.COMPUTE)
+        if name not in self.jobs:
             self.emit(StopCompute(name))
 
     def _engine_failed(self, name: TransferId, message: str, now: Instant) -> None:

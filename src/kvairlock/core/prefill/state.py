@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvairlock.core.capacity import CapacityReport
+from kvairlock.core.claims import Claims
 from kvairlock.core.effects import Effect
 from kvairlock.core.guards import Guard, GuardSet
 from kvairlock.core.ledger import Ledger
@@ -31,6 +32,7 @@ class PrefillState:
         self.closing: dict[TransferId, Job] = {}
         self.queue: list[TransferId] = []
         self.prefixes = Prefixes()
+        self.claims = Claims()
 
     def on(self, guard: Guard) -> bool:
         """Whether a guard enforces."""
@@ -46,7 +48,7 @@ class PrefillState:
 
     def hold(self, name: TransferId, kind: Hold) -> None:
         """Keep a job's pages while the host works on them."""
-        job = self.jobs.get(name)
+        job = self.known(name)
         if job is not None:
             job.own.hold(kind)
 

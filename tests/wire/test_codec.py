@@ -1,0 +1,302 @@
+"""Bodies: every message comes back as it was, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+import dataclasses
+from enum import Enum
+from typing import Any, get_args, get_origin, get_type_hints
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvairlock.core import messages
+from kvairlock.core.ends import End
+from kvairlock.core.errors import PeerMisbehaved, Reason, Refusal, Stage
+from kvairlock.core.messages import Message
+from kvairlock.core.terms import LandingPolicy, NodeName, Owner, TransferId, WindowId
+from kvairlock.wire import codec
+
+KINDS: tuple[type[Any], ...] = get_args(Message)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
+PLAIN: dict[Any, st.SearchStrategy[Any]] = {
+    int: INT64,
+    str: TEXT,
+    bytes: st.binary(max_size=40),
+    type(None): st.none(),
+}
+
+
+def values_of(hint: Any) -> st.SearchStrategy[Any]:
+    """Values that a field of this type can have on the wire: integers have 64 bits."""
+    hint = getattr(hint, "__supertype__", hint)
+    inner = [values_of(h) for h in get_args(hint) if h is not ...]
+    if hint in PLAIN:
+        return PLAIN[hint]
+    if get_origin(hint) is tuple:
+        return st.lists(*inner, max_size=3).map(tuple)
+    if get_origin(hint) is dict:
+        return st.dictionaries(*inner, max_size=3)
+    if inner:
+        return st.one_of(inner)
+    if issubclass(hint, Enum):
+        return st.sampled_from(hint)
+    fields = {name: values_of(h) for name, h in get_type_hints(hint).items()}
+    return st.builds(hint, **fields)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_message_comes_back_as_it_was(kind: type[Any]) -> None:
+    @settings(max_examples=30)
+    @given(values_of(kind))
+    def check(message: Message) -> None:
+        again = codec.decode(codec.encode(message))
+        assert again == message
+        assert type(again) is kind
+
+    check()
+
+
+def test_every_message_has_one_name() -> None:
+    assert set(codec.TYPES.values()) == set(KINDS)
+    assert all(name == kind.__name__.lower() for name, kind in codec.TYPES.items())
+
+
+RECEIPT = messages.Receipt(
+    transfer=TransferId("r/1"),
+    owner=Owner("t", "r", 1),
+    outcome=End.FAILED,
+    refusal=Refusal(Reason.INVARIANT, Stage.PREFILL, "m", 1, 2, "n"),
+    window=WindowId("w"),
+    input_digest=b"d",
+    layout="l",
+    pages=(0, 1),
+    start=0,
+    stop=5,
+    generations=(3, 4),
+    digests=(5, 2**64 - 1),
+)
+GRANT = messages.Grant(
+    transfer=TransferId("r/1"),
+    ticket=b"t",
+    tokens=b"1234",
+    window=WindowId("w"),
+    policy=LandingPolicy.COPY,
+    offsets=(0, 4096),
+    generations=(0, 0),
+    layout="l",
+    seed=2**64 - 1,
+    patience_ms=10,
+)
+SUBMIT = messages.Submit(
+    ticket=b"t",
+    tenant="a",
+    transfer=TransferId("r/1"),
+    tokens=b"1234",
+    max_tokens=1,
+    choices=1,
+    stop=(b"x",),
+    prefill=NodeName("p"),
+    nonce="n",
+)
+EXAMPLES: dict[str, Message] = {"receipt": RECEIPT, "grant": GRANT, "submit": SUBMIT}
+
+
+def parts(message: Message) -> dict[str, Any]:
+    """The fields of a message as plain values, to be tampered with."""
+    body: dict[str, Any] = msgspec.to_builtins(message, builtin_types=(bytes,))
+    return body
+
+
+def enveloped(name: Any, must: Any, body: Any) -> bytes:
+    return msgspec.msgpack.encode([name, must, body])
+
+
+def taken(data: bytes) -> Message | Reason:
+    """The message, or why there is none; any other error is the test's failure."""
+    try:
+        return codec.decode(data)
+    except PeerMisbehaved as error:
+        return error.reason
+
+
+def refused(data: bytes) -> PeerMisbehaved:
+    with pytest.raises(PeerMisbehaved) as caught:
+        codec.decode(data)
+    return caught.value
+
+
+def test_a_digest_uses_all_64_bits() -> None:
+    again = codec.decode(codec.encode(RECEIPT))
+    assert isinstance(again, messages.Receipt)
+    assert again.digests[1] == 2**64 - 1
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_tampered_bodies_start_from_one_that_is_taken(name: str) -> None:
+    assert codec.decode(enveloped(name, [], parts(EXAMPLES[name]))) == EXAMPLES[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [(name, f.name) for name, m in EXAMPLES.items() for f in dataclasses.fields(m)],
+)
+def test_a_missing_field_is_refused_and_named(name: str, field: str) -> None:
+    body = parts(EXAMPLES[name])
+    del body[field]
+    error = refused(enveloped(name, [], body))
+    assert error.reason is Reason.MALFORMED
+    assert field in str(error)
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [(name, f.name) for name, m in EXAMPLES.items() for f in dataclasses.fields(m)],
+)
+@pytest.mark.parametrize("value", [{"a": 1}, 1.5, True], ids=["map", "float", "bool"])
+def test_a_field_of_a_wrong_type_is_refused(name: str, field: str, value: object) -> None:
+    body = {**parts(EXAMPLES[name]), field: value}
+    assert refused(enveloped(name, [], body)).reason is Reason.MALFORMED
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value"),
+    [
+        ("receipt", ("outcome",), "finished"),
+        ("receipt", ("outcome",), ""),
+        ("receipt", ("outcome",), "COMPLETED"),
+        ("receipt", ("refusal", "reason"), "because"),
+        ("receipt", ("refusal", "stage"), "somewhere"),
+        ("grant", ("policy",), "teleport"),
+    ],
+)
+def test_an_unknown_value_of_a_closed_set_is_refused(
+    name: str, path: tuple[str, ...], value: str
+) -> None:
+    body = parts(EXAMPLES[name])
+    target = body
+    for step in path[:-1]:
+        target = target[step]
+    target[path[-1]] = value
+    assert refused(enveloped(name, [], body)).reason is Reason.MALFORMED
+
+
+@pytest.mark.parametrize("name", ["", "nothing", "Receipt", "receipt ", "hello", "requestticket"])
+def test_an_unknown_type_is_refused_by_version(name: str) -> None:
+    assert refused(enveloped(name, [], parts(RECEIPT))).reason is Reason.VERSION
+
+
+def test_an_unknown_field_is_ignored_unless_it_must_be_understood() -> None:
+    body = {**parts(RECEIPT), "colour": "red"}
+    assert codec.decode(enveloped("receipt", ["stop"], body)) == RECEIPT
+    error = refused(enveloped("receipt", ["stop", "colour"], body))
+    assert error.reason is Reason.VERSION
+    assert "receipt" in str(error)
+
+
+def test_a_field_of_another_message_is_not_understood() -> None:
+    error = refused(enveloped("cancel", ["digests"], {"transfer": "r/1"}))
+    assert error.reason is Reason.VERSION
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xc1",
+        msgspec.msgpack.encode(None),
+        msgspec.msgpack.encode("receipt"),
+        msgspec.msgpack.encode(["receipt", []]),
+        msgspec.msgpack.encode(["receipt", [], {}, 1]),
+        msgspec.msgpack.encode({"type": "receipt", "must": [], "body": {}}),
+        enveloped(1, [], {}),
+        enveloped("beat", {}, {}),
+        enveloped("beat", [1], {}),
+        enveloped("beat", [], []),
+        enveloped("beat", [], None),
+        codec.encode(messages.Beat()) + b"\0",
+        enveloped("cancel", [], {"transfer": "r/1"})[:-1],
+    ],
+)
+def test_what_is_no_envelope_is_refused(data: bytes) -> None:
+    assert refused(data).reason is Reason.MALFORMED
+
+
+def test_a_truncated_body_is_refused_at_every_length() -> None:
+    data = codec.encode(RECEIPT)
+    for length in range(len(data)):
+        assert refused(data[:length]).reason in {Reason.MALFORMED, Reason.VERSION}
+
+
+NESTED = b"\x91" * 50_000 + b"\xc0"
+NAME = msgspec.msgpack.encode("cancel")
+DEEP = {
+    "body": b"\x93" + NAME + b"\x90" + NESTED,
+    "unknown field": b"\x93" + NAME + b"\x90\x82\xa8transfer\xa1x\xa1z" + NESTED,
+    "known field": b"\x93" + NAME + b"\x90\x81\xa8transfer" + NESTED,
+    "field name": b"\x93" + NAME + b"\x90\x81" + NESTED + b"\xc0",
+    "must": b"\x93" + NAME + NESTED + b"\x80",
+    "envelope": NESTED,
+}
+
+
+@pytest.mark.parametrize("where", DEEP)
+def test_what_is_nested_without_end_is_refused(where: str) -> None:
+    assert refused(DEEP[where]).reason is Reason.MALFORMED
+
+
+def test_an_error_never_repeats_what_a_field_held() -> None:
+    """Bodies hold prompts: a refusal names fields and types."""
+    body = {**parts(SUBMIT), "tokens": {"SECRET": "SECRET"}, "tenant": ["SECRET"]}
+    assert "SECRET" not in str(refused(enveloped("submit", [], body)))
+
+
+@settings(max_examples=1_500)
+@given(st.binary(max_size=200))
+def test_random_bytes_are_refused_and_nothing_else_happens(data: bytes) -> None:
+    found = taken(data)
+    if isinstance(found, Reason):
+        assert found in {Reason.MALFORMED, Reason.VERSION}
+    else:
+        assert codec.decode(codec.encode(found)) == found
+
+
+@settings(max_examples=500)
+@given(
+    st.sampled_from([codec.encode(m) for m in EXAMPLES.values()]),
+    st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=4),
+)
+def test_bodies_with_changed_bytes_are_messages_or_refused(
+    data: bytes, changes: list[tuple[int, int]]
+) -> None:
+    changed = bytearray(data)
+    for place, value in changes:
+        changed[place % len(changed)] = value
+    found = taken(bytes(changed))
+    if isinstance(found, Reason):
+        assert found in {Reason.MALFORMED, Reason.VERSION}
+    else:
+        assert type(found) in KINDS
+
+
+JSONISH: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | INT64 | st.floats() | TEXT | st.binary(max_size=10),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=250)
+@given(st.sampled_from(sorted(EXAMPLES)), st.data())
+def test_bodies_with_other_values_are_messages_or_refused(name: str, data: st.DataObject) -> None:
+    """Well-formed msgpack of the right names: the types of the fields are what refuses."""
+    body = parts(EXAMPLES[name])
+    for field in data.draw(st.sets(st.sampled_from(sorted(body)), min_size=1, max_size=3)):
+        body[field] = data.draw(JSONISH)
+    found = taken(enveloped(name, [], body))
+    if isinstance(found, Reason):
+        assert found is Reason.MALFORMED
+    else:
+        assert type(found) is type(EXAMPLES[name])
