@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from kvairlock.core.capacity import CapacityReport
-from kvairlock.core.decode import DecodeNode
 from kvairlock.core.effects import (
     OpenWindow,
 )
@@ -39,7 +37,9 @@ from kvairlock.core.messages import (
     Message,
     RequestTicket,
 )
-from kvairlock.core.prefill import PrefillNode
+from kvairlock.core.promise.capacity import CapacityReport
+from kvairlock.core.protocol.decode import DecodeNode
+from kvairlock.core.protocol.prefill import PrefillNode
 from kvairlock.core.terms import (
     NS_PER_MS,
     Claimant,

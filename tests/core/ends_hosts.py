@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kvairlock.core.decode import DecodeNode
 from kvairlock.core.effects import (
     CloseWindow,
     CopyPages,
@@ -51,7 +50,8 @@ from kvairlock.core.messages import (
     Withdraw,
 )
 from kvairlock.core.node import Node
-from kvairlock.core.prefill import PrefillNode
+from kvairlock.core.protocol.decode import DecodeNode
+from kvairlock.core.protocol.prefill import PrefillNode
 from kvairlock.core.terms import (
     Fence,
     LandingPolicy,

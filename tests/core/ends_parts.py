@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvairlock.core.decode import DecodeLimits
 from kvairlock.core.events import (
     Granted,
 )
@@ -19,7 +18,8 @@ from kvairlock.core.messages import (
     Message,
     RequestTicket,
 )
-from kvairlock.core.prefill import PrefillLimits
+from kvairlock.core.protocol.decode import DecodeLimits
+from kvairlock.core.protocol.prefill import PrefillLimits
 from kvairlock.core.terms import (
     Incarnation,
     LandingPolicy,

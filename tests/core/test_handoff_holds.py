@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kvairlock.core.ends import End
+from kvairlock.core.memory.page import PageStage
 from kvairlock.core.messages import Receipt, Released
-from kvairlock.core.page import PageStage
 from kvairlock.core.terms import (
     Fence,
     LandingPolicy,

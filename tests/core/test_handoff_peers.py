@@ -11,8 +11,8 @@ from kvairlock.core.ends import End
 from kvairlock.core.errors import Reason
 from kvairlock.core.events import ComputeBegan, PeerGone, PeerLost, PeerUp
 from kvairlock.core.guards import Guard
+from kvairlock.core.memory.pool import Hold
 from kvairlock.core.messages import Ended, Receipt, Released, Ruling
-from kvairlock.core.pool import Hold
 from kvairlock.core.terms import (
     Incarnation,
     LandingPolicy,

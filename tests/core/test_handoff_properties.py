@@ -25,8 +25,8 @@ from hypothesis.stateful import (
 )
 
 from kvairlock.core.events import Told
+from kvairlock.core.memory.page import PageStage
 from kvairlock.core.messages import Cancel, Ended, Receipt, Released, Ruling, Withdraw
-from kvairlock.core.page import PageStage
 from kvairlock.core.terms import LandingPolicy, TransferId
 from tests.core.ends import World
 from tests.core.ends_hosts import PrefillHost

@@ -7,8 +7,8 @@ import pytest
 from kvairlock.core.ends import End
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.events import EngineFailed
+from kvairlock.core.memory.page import PageStage
 from kvairlock.core.messages import Receipt, Ruling
-from kvairlock.core.page import PageStage
 from kvairlock.core.terms import (
     LandingPolicy,
 )

@@ -9,8 +9,8 @@ import pytest
 from kvairlock.core.ends import End
 from kvairlock.core.errors import Reason, Stage
 from kvairlock.core.events import Told
-from kvairlock.core.handoff import HandoffStage
 from kvairlock.core.messages import Receipt, Released, Ruling, Withdraw
+from kvairlock.core.protocol.handoff import HandoffStage
 from kvairlock.core.terms import (
     Incarnation,
     LandingPolicy,

@@ -14,13 +14,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kvairlock.core import invariants
-from kvairlock.core.drain import Drain
 from kvairlock.core.effects import Effect, Record, Scrub
 from kvairlock.core.errors import InvariantBroken, Misuse
 from kvairlock.core.guards import GuardSet
-from kvairlock.core.page import PageStage, Verb
-from kvairlock.core.pool import NOBODY, Fenced, Hold, Lease, Pool, Scrubbed
+from kvairlock.core.memory import invariants
+from kvairlock.core.memory.drain import Drain
+from kvairlock.core.memory.page import PageStage, Verb
+from kvairlock.core.memory.pool import NOBODY, Fenced, Hold, Lease, Pool, Scrubbed
 from kvairlock.core.terms import Fence, Incarnation, Instant, Owner
 
 PAGES = 12

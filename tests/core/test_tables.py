@@ -8,9 +8,9 @@ import pytest
 from kvairlock.core.ends import ENDS, ClientGets, End, end_for
 from kvairlock.core.errors import REASONS, Fault, InvariantBroken, Reason, Refusal, Stage
 from kvairlock.core.guards import GUARDS, Guard, GuardSet
-from kvairlock.core.handoff import HANDOFF, HandoffStage, Signal, advance
-from kvairlock.core.page import CONTENT_ENDS, LOOKUP, REFUSED, TABLE, PageStage, Verb
-from kvairlock.core.pool import Pool
+from kvairlock.core.memory.page import CONTENT_ENDS, LOOKUP, REFUSED, TABLE, PageStage, Verb
+from kvairlock.core.memory.pool import Pool
+from kvairlock.core.protocol.handoff import HANDOFF, HandoffStage, Signal, advance
 from kvairlock.core.terms import Incarnation, Owner, Role
 
 PAGE_GRID = """

@@ -17,7 +17,6 @@ from pathlib import Path
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from kvairlock.core.capacity import CapacityReport
 from kvairlock.core.ends import End
 from kvairlock.core.errors import Refusal
 from kvairlock.core.messages import (
@@ -30,6 +29,7 @@ from kvairlock.core.messages import (
     NodeStatus,
     Submit,
 )
+from kvairlock.core.promise.capacity import CapacityReport
 from kvairlock.core.terms import Incarnation, NodeName, Peer, Role, TransferId
 from kvairlock.runtime.link import ChannelClosed, Identity, Link, serve
 from kvairlock.wire.keys import Keyring

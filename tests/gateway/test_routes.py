@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kvairlock.core.capacity import Demand
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.guards import ALL_GUARDS, Guard, GuardSet
+from kvairlock.core.promise.capacity import Demand
 from kvairlock.core.terms import Instant, NodeName, Role
 from kvairlock.gateway.routes import NodeState, Route, Routes
 

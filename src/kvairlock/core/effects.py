@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kvairlock.core.memory.pool import Fenced
 from kvairlock.core.messages import Message
-from kvairlock.core.pool import Fenced
 from kvairlock.core.terms import NodeName, Owner, Pages, TransferId, WindowId
 
 Value = str | int | tuple[int, ...] | tuple[str, ...] | None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvairlock.core.errors import Refusal
+from kvairlock.core.memory.pool import Fenced
 from kvairlock.core.messages import (
     Cancel,
     Receipt,
@@ -17,7 +18,6 @@ from kvairlock.core.messages import (
     Ruling,
     Withdraw,
 )
-from kvairlock.core.pool import Fenced
 from kvairlock.core.terms import Claimant, Fence, NodeName, Peer, TransferId, WindowId
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvairlock.core.capacity import CapacityReport
 from kvairlock.core.ends import End
 from kvairlock.core.errors import Refusal
+from kvairlock.core.promise.capacity import CapacityReport
 from kvairlock.core.terms import LandingPolicy, NodeName, Owner, TransferId, WindowId
 
 

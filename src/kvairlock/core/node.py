@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvairlock.core import invariants
-from kvairlock.core.decode import DecodeNode
 from kvairlock.core.effects import Effect
 from kvairlock.core.errors import InvariantBroken, Reason, Refusal, Stage
 from kvairlock.core.events import Event, Told
-from kvairlock.core.prefill import PrefillNode
+from kvairlock.core.memory import invariants
+from kvairlock.core.protocol.decode import DecodeNode
+from kvairlock.core.protocol.prefill import PrefillNode
 from kvairlock.core.terms import Instant, TransferId
 
 Machine = DecodeNode | PrefillNode

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kvairlock.core.capacity import Demand
+from kvairlock.core.promise.capacity import Demand
 from kvairlock.engine.tokenizer import Tokenizer
 from kvairlock.gateway.errors import ApiError, Refused, bad_request
 

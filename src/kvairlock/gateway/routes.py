@@ -16,11 +16,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kvairlock.core.admission import judge
-from kvairlock.core.capacity import CapacityReport, Demand
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.guards import Guard, GuardSet
 from kvairlock.core.messages import NodeStatus
+from kvairlock.core.promise.admission import judge
+from kvairlock.core.promise.capacity import CapacityReport, Demand
 from kvairlock.core.terms import Instant, NodeName, Role
 
 LIMIT_NAMES = {

@@ -16,7 +16,6 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from kvairlock.core.decode import DecodeNode
 from kvairlock.core.effects import (
     CloseWindow,
     Effect,
@@ -51,6 +50,7 @@ from kvairlock.core.messages import (
     Submit,
 )
 from kvairlock.core.node import Node
+from kvairlock.core.protocol.decode import DecodeNode
 from kvairlock.core.terms import Claimant, NodeName, Peer, TransferId, WindowId
 from kvairlock.engine.sampling import greedy
 from kvairlock.node.answers import Answer, Answers

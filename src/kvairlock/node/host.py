@@ -23,7 +23,6 @@ import structlog
 from anyio.abc import TaskGroup
 from numpy.typing import NDArray
 
-from kvairlock.core.capacity import CapacityReport
 from kvairlock.core.effects import CopyPages, Effect, Record, Scrub, Send, Value, ZeroTail
 from kvairlock.core.errors import KvairlockError, Misuse, PeerMisbehaved, Reason, Refusal, Stage
 from kvairlock.core.events import Event, PeerGone, PeerLost, PeerUp, Presented, ScrubDone
@@ -31,6 +30,7 @@ from kvairlock.core.evidence import EVENTS, Sensitivity
 from kvairlock.core.guards import Guard
 from kvairlock.core.messages import Beat, Drill, Inspect, Message, NodeStatus
 from kvairlock.core.node import LedgerBroken, Node
+from kvairlock.core.promise.capacity import CapacityReport
 from kvairlock.core.terms import NodeName, Peer, Role
 from kvairlock.engine.cache import PagedCache
 from kvairlock.engine.layout import Layout
@@ -223,13 +223,12 @@ class Host(ABC):
         """
         async with anyio.create_task_group() as tasks:
             self.tasks = tasks
-            tasks.start_soon(self.links.listen, self.has.run / f"{self.has.peer.node}.sock")
+            await tasks.start(self.links.listen, self.has.run / f"{self.has.peer.node}.sock")
             for name, path in dials.items():
                 tasks.start_soon(self.links.dial, name, path)
             tasks.start_soon(self.links.beat, self._sign_of_life)
             tasks.start_soon(self._watch_deadlines)
             tasks.start_soon(self.work)
-            await anyio.sleep(0)
             ready()
         if self._broken is not None:
             raise self._broken

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import anyio
 import structlog
-from anyio.abc import SocketAttribute
+from anyio.abc import SocketAttribute, TaskStatus
 
 from kvairlock.core.errors import PeerIncompatible, PeerMisbehaved
 from kvairlock.core.messages import Beat, Message, NodeStatus
@@ -119,13 +119,15 @@ class Links:
         if box is not None:
             box.put(message, file)
 
-    async def listen(self, path: Path) -> None:
+    async def listen(
+        self, path: Path, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
         """Accept peers until cancelled."""
 
         def refused(error: Exception) -> None:
             self._refused("unknown", str(error))
 
-        await link.serve(path, self._me, self._run, refused)
+        await link.serve(path, self._me, self._run, refused, task_status)
 
     async def dial(self, name: NodeName, path: Path) -> None:
         """Keep a link to a peer that listens, until cancelled."""

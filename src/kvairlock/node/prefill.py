@@ -32,7 +32,7 @@ from kvairlock.core.events import (
 )
 from kvairlock.core.messages import Grant, Message, Ruling, Withdraw
 from kvairlock.core.node import Node
-from kvairlock.core.prefill import PrefillNode
+from kvairlock.core.protocol.prefill import PrefillNode
 from kvairlock.core.terms import Peer, TransferId, WindowId
 from kvairlock.node.computing import Computing, Prompt
 from kvairlock.node.host import Equipment, Host, token_ids

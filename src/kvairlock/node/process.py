@@ -10,10 +10,10 @@ import anyio
 import structlog
 
 from kvairlock import __version__
-from kvairlock.core.capacity import CapacityReport
-from kvairlock.core.decode import DecodeLimits, DecodeNode
 from kvairlock.core.node import LedgerBroken
-from kvairlock.core.prefill import PrefillLimits, PrefillNode
+from kvairlock.core.promise.capacity import CapacityReport
+from kvairlock.core.protocol.decode import DecodeLimits, DecodeNode
+from kvairlock.core.protocol.prefill import PrefillLimits, PrefillNode
 from kvairlock.core.terms import LandingPolicy, NodeName, Peer, Role
 from kvairlock.engine.model import Model, load
 from kvairlock.node.decode import DecodeHost

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
-from anyio.abc import SocketStream, UNIXSocketStream
+from anyio.abc import SocketStream, TaskStatus, UNIXSocketStream
 
 from kvairlock.core.errors import Misuse, PeerIncompatible, PeerMisbehaved, Reason
 from kvairlock.core.messages import Grant, Message
@@ -204,6 +204,7 @@ async def serve(
     me: Identity,
     handle: Callable[[Link], Awaitable[None]],
     refused: Callable[[Exception], None],
+    task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
     """Listen on a socket in a folder that only this user can enter, until cancelled.
 
@@ -212,6 +213,7 @@ async def serve(
         me: What this process says of itself.
         handle: Called with each authenticated channel; the channel closes when it returns.
         refused: Told why a channel was refused.
+        task_status: Told once peers can connect.
     """
     listener = await anyio.create_unix_listener(path, mode=0o600)
 
@@ -228,5 +230,6 @@ async def serve(
         finally:
             await link.close()
 
+    task_status.started()
     async with listener:
         await listener.serve(one)

@@ -7,8 +7,8 @@ from kvairlock.core.ends import End
 from kvairlock.core.errors import Refusal
 from kvairlock.core.events import Granted
 from kvairlock.core.messages import Receipt
-from kvairlock.core.prefill.job import Job
-from kvairlock.core.prefill.state import PrefillState
+from kvairlock.core.protocol.prefill.job import Job
+from kvairlock.core.protocol.prefill.state import PrefillState
 from kvairlock.core.terms import Owner
 
 

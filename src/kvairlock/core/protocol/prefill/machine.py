@@ -18,12 +18,12 @@ from kvairlock.core.events import (
     Told,
     WriteEnded,
 )
-from kvairlock.core.handoff import HandoffStage
+from kvairlock.core.memory.pool import Hold
 from kvairlock.core.messages import Ruling, Withdraw
-from kvairlock.core.pool import Hold
-from kvairlock.core.prefill import ending, filling, intake
-from kvairlock.core.prefill.job import Job
-from kvairlock.core.prefill.state import PrefillState
+from kvairlock.core.protocol.handoff import HandoffStage
+from kvairlock.core.protocol.prefill import ending, filling, intake
+from kvairlock.core.protocol.prefill.job import Job
+from kvairlock.core.protocol.prefill.state import PrefillState
 from kvairlock.core.terms import Instant, TransferId
 
 

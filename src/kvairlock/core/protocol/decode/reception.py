@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvairlock.core.capacity import Demand
 from kvairlock.core.errors import InvariantBroken, Reason, Refusal, Stage
 from kvairlock.core.events import Submitted
 from kvairlock.core.guards import Guard
-from kvairlock.core.handoff import Expectation, HandoffStage
+from kvairlock.core.memory.pool import Lease
+from kvairlock.core.memory.windows import Window
 from kvairlock.core.messages import Receipt, RequestTicket
-from kvairlock.core.pool import Lease
+from kvairlock.core.promise.capacity import Demand
+from kvairlock.core.protocol.handoff import Expectation, HandoffStage
 from kvairlock.core.terms import Instant, Owner, Pages, PageSpan, TransferId
-from kvairlock.core.windows import Window
 
 
 @dataclass(frozen=True, slots=True)

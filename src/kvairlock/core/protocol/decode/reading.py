@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from kvairlock.core.decode.ending import finish
-from kvairlock.core.decode.reception import Reception
-from kvairlock.core.decode.state import DecodeState
 from kvairlock.core.effects import StopDecode
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.events import StepBegan, StepEnded
 from kvairlock.core.guards import Guard
-from kvairlock.core.page import PageStage
-from kvairlock.core.pool import Hold
+from kvairlock.core.memory.page import PageStage
+from kvairlock.core.memory.pool import Hold
+from kvairlock.core.protocol.decode.ending import finish
+from kvairlock.core.protocol.decode.reception import Reception
+from kvairlock.core.protocol.decode.state import DecodeState
 from kvairlock.core.terms import Instant, Owner, TransferId
 
 READ_STAGES = frozenset({PageStage.READABLE, PageStage.FILLING})

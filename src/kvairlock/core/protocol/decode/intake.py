@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvairlock.core import admission
-from kvairlock.core.capacity import Demand
-from kvairlock.core.decode.reception import Reception
-from kvairlock.core.decode.state import DecodeState
 from kvairlock.core.effects import Send, StartDecode
 from kvairlock.core.ends import end_for
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.events import Submitted
 from kvairlock.core.guards import Guard
-from kvairlock.core.handoff import HandoffStage
-from kvairlock.core.ledger import judge_ticket
 from kvairlock.core.messages import Ended, RequestTicket
+from kvairlock.core.promise import admission
+from kvairlock.core.promise.capacity import Demand
+from kvairlock.core.protocol.decode.reception import Reception
+from kvairlock.core.protocol.decode.state import DecodeState
+from kvairlock.core.protocol.handoff import HandoffStage
+from kvairlock.core.protocol.ledger import judge_ticket
 from kvairlock.core.terms import Claimant, Instant, Owner, after
 
 STAGE = Stage.DECODE_ADMISSION

@@ -9,10 +9,10 @@ import numpy as np
 from kvairlock.core.ends import End
 from kvairlock.core.errors import InvariantBroken
 from kvairlock.core.events import Granted
-from kvairlock.core.handoff import HandoffStage
+from kvairlock.core.memory.pool import Lease
+from kvairlock.core.memory.prefixes import Key, Match
 from kvairlock.core.messages import RequestTicket
-from kvairlock.core.pool import Lease
-from kvairlock.core.prefixes import Key, Match
+from kvairlock.core.protocol.handoff import HandoffStage
 from kvairlock.core.terms import Instant, Owner, Pages, TransferId
 
 NO_PAGES: Pages = np.array([], dtype=np.int32)

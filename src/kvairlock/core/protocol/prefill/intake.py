@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from kvairlock.core import admission, handoff
-from kvairlock.core.capacity import Demand
 from kvairlock.core.effects import DropWindow, Send
 from kvairlock.core.ends import End, end_for
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.events import Granted
 from kvairlock.core.guards import Guard
-from kvairlock.core.handoff import Signal
-from kvairlock.core.ledger import judge_ticket
 from kvairlock.core.messages import Released, RequestTicket
-from kvairlock.core.prefill.job import Job
-from kvairlock.core.prefill.receipts import send_receipt
-from kvairlock.core.prefill.state import PrefillState
+from kvairlock.core.promise import admission
+from kvairlock.core.promise.capacity import Demand
+from kvairlock.core.protocol import handoff
+from kvairlock.core.protocol.handoff import Signal
+from kvairlock.core.protocol.ledger import judge_ticket
+from kvairlock.core.protocol.prefill.job import Job
+from kvairlock.core.protocol.prefill.receipts import send_receipt
+from kvairlock.core.protocol.prefill.state import PrefillState
 from kvairlock.core.terms import Claimant, Instant, Owner, after
 
 STAGE = Stage.PREFILL_ADMISSION

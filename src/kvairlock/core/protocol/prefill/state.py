@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kvairlock.core.capacity import CapacityReport
-from kvairlock.core.claims import Claims
 from kvairlock.core.effects import Effect
 from kvairlock.core.guards import Guard, GuardSet
-from kvairlock.core.ledger import Ledger
-from kvairlock.core.pool import Hold
-from kvairlock.core.prefill.job import Job, PrefillLimits
-from kvairlock.core.prefixes import Entry, Prefixes
+from kvairlock.core.memory.pool import Hold
+from kvairlock.core.memory.prefixes import Entry, Prefixes
+from kvairlock.core.promise.capacity import CapacityReport
+from kvairlock.core.protocol.claims import Claims
+from kvairlock.core.protocol.ledger import Ledger
+from kvairlock.core.protocol.prefill.job import Job, PrefillLimits
 from kvairlock.core.terms import TransferId
 
 

@@ -7,7 +7,7 @@ A write that was submitted runs to its own terminal status whatever becomes of t
 source pages and the window stay held until then.
 """
 
-from kvairlock.core.prefill.job import PrefillLimits
-from kvairlock.core.prefill.machine import PrefillNode
+from kvairlock.core.protocol.prefill.job import PrefillLimits
+from kvairlock.core.protocol.prefill.machine import PrefillNode
 
 __all__ = ["PrefillLimits", "PrefillNode"]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from kvairlock.core import handoff
-from kvairlock.core.decode.ending import fail_or_recover
-from kvairlock.core.decode.reception import Reception, Reservation, Transfer
-from kvairlock.core.decode.state import DecodeState
 from kvairlock.core.effects import OpenWindow, StartCompute
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.guards import Guard
-from kvairlock.core.handoff import Expectation, HandoffStage, Signal
-from kvairlock.core.page import Verb
-from kvairlock.core.pool import Hold, Lease
+from kvairlock.core.memory.page import Verb
+from kvairlock.core.memory.pool import Hold, Lease
+from kvairlock.core.memory.windows import Window
+from kvairlock.core.protocol import handoff
+from kvairlock.core.protocol.decode.ending import fail_or_recover
+from kvairlock.core.protocol.decode.reception import Reception, Reservation, Transfer
+from kvairlock.core.protocol.decode.state import DecodeState
+from kvairlock.core.protocol.handoff import Expectation, HandoffStage, Signal
 from kvairlock.core.terms import Instant, LandingPolicy, Pages, Peer, after
-from kvairlock.core.windows import Window
 
 
 def pump(node: DecodeState, now: Instant) -> None:

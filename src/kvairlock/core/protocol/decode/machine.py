@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from kvairlock.core.decode import ending, grants, intake, reading, verdicts
-from kvairlock.core.decode.state import DecodeState
 from kvairlock.core.effects import StopCompute
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.events import (
@@ -24,9 +22,11 @@ from kvairlock.core.events import (
     WindowFailed,
     WindowFenced,
 )
-from kvairlock.core.handoff import HandoffStage
+from kvairlock.core.memory.pool import Hold
 from kvairlock.core.messages import Cancel, Receipt, Released
-from kvairlock.core.pool import Hold
+from kvairlock.core.protocol.decode import ending, grants, intake, reading, verdicts
+from kvairlock.core.protocol.decode.state import DecodeState
+from kvairlock.core.protocol.handoff import HandoffStage
 from kvairlock.core.terms import Instant, Peer, TransferId
 
 

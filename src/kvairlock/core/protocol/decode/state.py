@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from kvairlock.core.budget import Budget
-from kvairlock.core.capacity import CapacityReport
-from kvairlock.core.claims import Claims
-from kvairlock.core.decode.reception import DecodeLimits, Reception
 from kvairlock.core.effects import Effect
 from kvairlock.core.guards import Guard, GuardSet
-from kvairlock.core.ledger import Ledger
-from kvairlock.core.pool import Hold, Lease
+from kvairlock.core.memory.pool import Hold, Lease
+from kvairlock.core.memory.windows import Windows
+from kvairlock.core.promise.budget import Budget
+from kvairlock.core.promise.capacity import CapacityReport
+from kvairlock.core.protocol.claims import Claims
+from kvairlock.core.protocol.decode.reception import DecodeLimits, Reception
+from kvairlock.core.protocol.ledger import Ledger
 from kvairlock.core.terms import (
     LandingPolicy,
     NodeName,
@@ -17,7 +18,6 @@ from kvairlock.core.terms import (
     Peer,
     TransferId,
 )
-from kvairlock.core.windows import Windows
 
 
 class DecodeState:

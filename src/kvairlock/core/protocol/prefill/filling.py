@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from kvairlock.core import handoff
-from kvairlock.core.capacity import Demand
 from kvairlock.core.effects import Digest, Send, StartCompute, Write, ZeroTail
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.events import Computed, Digested, WriteEnded
 from kvairlock.core.guards import Guard
-from kvairlock.core.handoff import Signal
+from kvairlock.core.memory.page import Verb
+from kvairlock.core.memory.pool import Hold
 from kvairlock.core.messages import Released
-from kvairlock.core.page import Verb
-from kvairlock.core.pool import Hold
-from kvairlock.core.prefill.ending import fail
-from kvairlock.core.prefill.job import Job
-from kvairlock.core.prefill.receipts import send_receipt
-from kvairlock.core.prefill.sharing import make_room, shared_prefix
-from kvairlock.core.prefill.state import PrefillState, leave
+from kvairlock.core.promise.capacity import Demand
+from kvairlock.core.protocol import handoff
+from kvairlock.core.protocol.handoff import Signal
+from kvairlock.core.protocol.prefill.ending import fail
+from kvairlock.core.protocol.prefill.job import Job
+from kvairlock.core.protocol.prefill.receipts import send_receipt
+from kvairlock.core.protocol.prefill.sharing import make_room, shared_prefix
+from kvairlock.core.protocol.prefill.state import PrefillState, leave
 from kvairlock.core.terms import Instant, after
 
 

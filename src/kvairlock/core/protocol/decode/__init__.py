@@ -7,7 +7,7 @@ Any end closes: the first wins and is written once. The lease then waits in the 
 holds, and the window, which is the writer's as well, for evidence that nobody can write into it.
 """
 
-from kvairlock.core.decode.machine import DecodeNode
-from kvairlock.core.decode.reception import DecodeLimits
+from kvairlock.core.protocol.decode.machine import DecodeNode
+from kvairlock.core.protocol.decode.reception import DecodeLimits
 
 __all__ = ["DecodeLimits", "DecodeNode"]

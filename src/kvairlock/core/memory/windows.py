@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from kvairlock.core.effects import CloseWindow, Effect, ProbeWindow, Record, Value
-from kvairlock.core.pool import Hold, Lease
+from kvairlock.core.memory.pool import Hold, Lease
 from kvairlock.core.terms import NS_PER_MS, Fence, Instant, Owner, Peer, TransferId, WindowId
 
 PROBE_NS = 100 * NS_PER_MS

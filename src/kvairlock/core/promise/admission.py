@@ -11,8 +11,8 @@ The answer is a `Refusal` or None, never a bool: who asks must be able to tell t
 
 from __future__ import annotations
 
-from kvairlock.core.capacity import CapacityReport, Demand
 from kvairlock.core.errors import Reason, Refusal, Stage
+from kvairlock.core.promise.capacity import CapacityReport, Demand
 from kvairlock.core.terms import Role
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kvairlock.core.capacity import CapacityReport
-from kvairlock.core.drain import Drain
 from kvairlock.core.effects import Effect, Record, Value
 from kvairlock.core.ends import End
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.events import Presented
 from kvairlock.core.guards import Guard, GuardSet
+from kvairlock.core.memory.drain import Drain
+from kvairlock.core.memory.page import Verb
+from kvairlock.core.memory.pool import Pool
 from kvairlock.core.messages import RequestTicket
-from kvairlock.core.page import Verb
-from kvairlock.core.pool import Pool
+from kvairlock.core.promise.capacity import CapacityReport
 from kvairlock.core.terms import Owner
 
 VIOLATIONS = frozenset(

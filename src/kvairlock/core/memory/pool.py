@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvairlock.core.errors import InvariantBroken, Misuse
-from kvairlock.core.page import CONTENT_ENDS, LOOKUP, REFUSED, PageStage, Verb
+from kvairlock.core.memory.page import CONTENT_ENDS, LOOKUP, REFUSED, PageStage, Verb
 from kvairlock.core.terms import (
     Fence,
     Generations,

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from kvairlock.core.errors import InvariantBroken
-from kvairlock.core.page import PageStage
-from kvairlock.core.pool import NOBODY, Pool
+from kvairlock.core.memory.page import PageStage
+from kvairlock.core.memory.pool import NOBODY, Pool
 
 
 def check(pool: Pool) -> None:

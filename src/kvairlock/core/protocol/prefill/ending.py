@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from kvairlock.core import handoff
 from kvairlock.core.effects import StopCompute
 from kvairlock.core.ends import End, end_for
 from kvairlock.core.errors import Reason, Refusal, Stage
-from kvairlock.core.handoff import HandoffStage, Signal
-from kvairlock.core.ledger import verb_for
+from kvairlock.core.memory.pool import Hold
 from kvairlock.core.messages import Ruling
-from kvairlock.core.pool import Hold
-from kvairlock.core.prefill.intake import drop
-from kvairlock.core.prefill.job import Job
-from kvairlock.core.prefill.receipts import send_receipt
-from kvairlock.core.prefill.sharing import keep
-from kvairlock.core.prefill.state import PrefillState
+from kvairlock.core.protocol import handoff
+from kvairlock.core.protocol.handoff import HandoffStage, Signal
+from kvairlock.core.protocol.ledger import verb_for
+from kvairlock.core.protocol.prefill.intake import drop
+from kvairlock.core.protocol.prefill.job import Job
+from kvairlock.core.protocol.prefill.receipts import send_receipt
+from kvairlock.core.protocol.prefill.sharing import keep
+from kvairlock.core.protocol.prefill.state import PrefillState
 from kvairlock.core.terms import Instant, Peer, TransferId
 
 REJECTED = Refusal(Reason.PEER_REJECTED, Stage.VERDICT, "decode did not admit the receipt")

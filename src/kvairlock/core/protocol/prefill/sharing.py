@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from kvairlock.core.ends import End
 from kvairlock.core.guards import Guard
-from kvairlock.core.page import Verb
-from kvairlock.core.prefill.job import EMPTY, Job
-from kvairlock.core.prefill.state import PrefillState
-from kvairlock.core.prefixes import Entry, Key, Match
+from kvairlock.core.memory.page import Verb
+from kvairlock.core.memory.prefixes import Entry, Key, Match
+from kvairlock.core.protocol.prefill.job import EMPTY, Job
+from kvairlock.core.protocol.prefill.state import PrefillState
 from kvairlock.core.terms import Instant
 
 ANYBODY = ""

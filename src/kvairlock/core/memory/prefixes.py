@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvairlock.core.pool import Lease
+from kvairlock.core.memory.pool import Lease
 from kvairlock.core.terms import Owner, Pages
 
 Key = tuple[str, bytes]

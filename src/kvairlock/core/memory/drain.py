@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from kvairlock.core.effects import Effect, Record, Scrub, Value
 from kvairlock.core.guards import Guard, GuardSet
-from kvairlock.core.page import Verb
-from kvairlock.core.pool import Fenced, Lease, Pool
+from kvairlock.core.memory.page import Verb
+from kvairlock.core.memory.pool import Fenced, Lease, Pool
 from kvairlock.core.terms import NS_PER_MS, Fence, Instant, LeaseId
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from kvairlock.core import handoff
-from kvairlock.core.decode.ending import fail_or_recover
-from kvairlock.core.decode.reception import Reception, choice_tables
-from kvairlock.core.decode.state import DecodeState
 from kvairlock.core.effects import CopyPages, Land, Send, StartDecode, ZeroTail
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.events import Computed, Landed
 from kvairlock.core.guards import Guard
-from kvairlock.core.handoff import HandoffStage, Signal
+from kvairlock.core.memory.page import Verb
+from kvairlock.core.memory.pool import Hold
 from kvairlock.core.messages import Receipt, Ruling
-from kvairlock.core.page import Verb
-from kvairlock.core.pool import Hold
+from kvairlock.core.protocol import handoff
+from kvairlock.core.protocol.decode.ending import fail_or_recover
+from kvairlock.core.protocol.decode.reception import Reception, choice_tables
+from kvairlock.core.protocol.decode.state import DecodeState
+from kvairlock.core.protocol.handoff import HandoffStage, Signal
 from kvairlock.core.terms import NS_PER_MS, Instant, Peer, after
 
 RELAND_NS = 10 * NS_PER_MS

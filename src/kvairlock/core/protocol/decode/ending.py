@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from kvairlock.core import handoff
-from kvairlock.core.decode.reception import Reception, refusal_for_wait
-from kvairlock.core.decode.state import DecodeState
 from kvairlock.core.effects import Send, StopCompute, StopDecode
 from kvairlock.core.ends import ENDS, End, end_for
 from kvairlock.core.errors import Reason, Refusal, Stage
-from kvairlock.core.handoff import HandoffStage, Signal
-from kvairlock.core.ledger import verb_for
 from kvairlock.core.messages import Ended, Ruling, Withdraw
+from kvairlock.core.protocol import handoff
+from kvairlock.core.protocol.decode.reception import Reception, refusal_for_wait
+from kvairlock.core.protocol.decode.state import DecodeState
+from kvairlock.core.protocol.handoff import HandoffStage, Signal
+from kvairlock.core.protocol.ledger import verb_for
 from kvairlock.core.terms import Instant, Owner, Peer, TransferId, after
 
 RECOVERABLE = frozenset({Reason.PEER_LOST, Reason.TIMEOUT, Reason.MISSING_EVIDENCE})

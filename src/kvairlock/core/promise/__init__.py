@@ -1,0 +1,1 @@
+"""Promise: what was measured, who may start, and what recovery may cost."""

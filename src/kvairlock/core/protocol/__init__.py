@@ -1,0 +1,1 @@
+"""Protocol: the hand-over as one table, its verdict, and the machine of each end."""
