@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPResponse
@@ -55,13 +56,15 @@ class Call:
         self._left = False
         self._connection = HTTPConnection(urlsplit(url).netloc, timeout=TIMEOUT_S)
         self._connection.connect()
+        self._socket = self._connection.sock
         self._thread = threading.Thread(target=self._run, args=(headers, body), daemon=True)
         self._thread.start()
 
     def leave(self) -> None:
         """Cut the connection, as a client does that goes away."""
         self._left = True
-        self._connection.sock.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):  # the answer may have ended by now
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def result(self) -> Reply:
         """Wait for the end and return what came."""
@@ -76,7 +79,7 @@ class Call:
                 "POST", "/v1/completions", json.dumps(body), {**headers, **JSON_BODY}
             )
             self._read(self._connection.getresponse())
-        except (HTTPException, OSError) as error:
+        except (HTTPException, OSError, ValueError) as error:
             if not self._left:
                 self.reply.error = {"code": "connection", "message": str(error)}
             self.reply.status = 499

@@ -169,10 +169,12 @@ class Link:
         while len(self._buffer) < count:
             try:
                 data, files = await self._stream.receive_fds(READ_BYTES, FILES_MAX)
-            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
                 raise ChannelClosed from None
-            except OSError:
-                raise ChannelClosed from None
+            except anyio.EndOfStream:
+                if not self._buffer:
+                    raise ChannelClosed from None
+                raise PeerMisbehaved(Reason.MALFORMED, "truncated frame") from None
             for file in files:
                 os.set_inheritable(file, False)
                 self._files.append(file)

@@ -61,6 +61,11 @@ class Prefixes:
         return sum(len(entry.keys) for entry in self._order)
 
     @property
+    def pages_idle(self) -> int:
+        """How many pages the entries have that nobody holds."""
+        return sum(len(entry.keys) for entry in self._order if entry.users == 0)
+
+    @property
     def entries(self) -> tuple[Entry, ...]:
         """All entries, least recently used first."""
         return tuple(self._order)

@@ -7,7 +7,7 @@ from kvairlock.core.ends import ENDS, End, end_for
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.messages import Ended, Ruling, Withdraw
 from kvairlock.core.protocol import handoff
-from kvairlock.core.protocol.decode.reception import Reception, refusal_for_wait
+from kvairlock.core.protocol.decode.reception import Reception
 from kvairlock.core.protocol.decode.state import DecodeState
 from kvairlock.core.protocol.handoff import HandoffStage, Signal
 from kvairlock.core.protocol.ledger import verb_for
@@ -92,8 +92,7 @@ def completed(node: DecodeState, name: TransferId, now: Instant) -> None:
 
 def expire(node: DecodeState, reception: Reception, now: Instant) -> None:
     """End a request whose stage has taken too long."""
-    refusal = refusal_for_wait(reception, node.limits, node.pages_draining())
-    fail_or_recover(node, reception, refusal, now)
+    fail_or_recover(node, reception, node.refusal_for_wait(reception), now)
 
 
 def window_failed(node: DecodeState, name: TransferId, message: str, now: Instant) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kvairlock.core.effects import OpenWindow, StartCompute
 from kvairlock.core.errors import Reason, Refusal, Stage
-from kvairlock.core.guards import Guard
 from kvairlock.core.memory.page import Verb
 from kvairlock.core.memory.pool import Hold, Lease
 from kvairlock.core.memory.windows import Window
@@ -22,7 +21,7 @@ def pump(node: DecodeState, now: Instant) -> None:
         reception = node.receptions[name]
         if not _fits(node, reception):
             return
-        if _within_share(node, reception):
+        if node.within_share(reception):
             node.queue.remove(name)
             _grant(node, reception, now)
 
@@ -32,19 +31,7 @@ def _fits(node: DecodeState, reception: Reception) -> bool:
     if reception.demand.decode_pages(size) > node.books.pool.pages_free:
         return False
     room = node.limits.landing_pages - node.windows.pages()
-    return _lands_nothing(reception) or reception.demand.prompt_pages(size) <= room
-
-
-def _lands_nothing(reception: Reception) -> bool:
-    return reception.stage is HandoffStage.RECOVERING
-
-
-def _within_share(node: DecodeState, reception: Reception) -> bool:
-    if not node.on(Guard.SHARE) or _lands_nothing(reception):
-        return True
-    landing = node.windows.pages(reception.owner.tenant)
-    pages = reception.demand.prompt_pages(node.books.report.page_tokens)
-    return landing + pages <= node.books.report.landing_pages
+    return reception.lands_nothing or reception.demand.prompt_pages(size) <= room
 
 
 def _grant(node: DecodeState, reception: Reception, now: Instant) -> None:

@@ -116,6 +116,11 @@ class Reception:
         return self.ticket.owner
 
     @property
+    def lands_nothing(self) -> bool:
+        """Whether decode computes the prompt itself, so that no window is needed."""
+        return self.stage is HandoffStage.RECOVERING
+
+    @property
     def lease(self) -> Lease | None:
         """All its pages, once granted."""
         return self.reserved.lease if self.reserved else None
@@ -178,6 +183,9 @@ def refusal_for_wait(reception: Reception, limits: DecodeLimits, draining_pages:
         case HandoffStage.RECOVERING:
             message = f"no pages to compute the prompt in within {limits.queue_ms} ms"
             return Refusal(Reason.CAPACITY, Stage.DECODE, message)
+        case HandoffStage.REPORTED if reception.window and reception.window.landing:
+            message = f"the window was not landed within {limits.landing_ms} ms"
+            return Refusal(Reason.TIMEOUT, Stage.TRANSFER, message)
         case HandoffStage.REPORTED:
             message = "a writer kept the window; it could not be taken out of its reach"
             return Refusal(Reason.MISSING_EVIDENCE, Stage.TRANSFER, message)

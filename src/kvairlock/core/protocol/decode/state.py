@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from kvairlock.core.effects import Effect
+from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.guards import Guard, GuardSet
 from kvairlock.core.memory.pool import Hold, Lease
 from kvairlock.core.memory.windows import Windows
 from kvairlock.core.promise.budget import Budget
 from kvairlock.core.promise.capacity import CapacityReport
 from kvairlock.core.protocol.claims import Claims
-from kvairlock.core.protocol.decode.reception import DecodeLimits, Reception
+from kvairlock.core.protocol.decode.reception import DecodeLimits, Reception, refusal_for_wait
+from kvairlock.core.protocol.handoff import HandoffStage
 from kvairlock.core.protocol.ledger import Ledger
 from kvairlock.core.terms import (
     LandingPolicy,
@@ -71,6 +73,22 @@ class DecodeState:
     def pages_draining(self, tenant: str | None = None) -> int:
         """Pages of windows whose request has ended and of leases in the drain, of one or all."""
         return self.windows.pages_draining(tenant) + self.books.drain.pages_of(tenant)
+
+    def within_share(self, reception: Reception) -> bool:
+        """Whether a request can land without its tenant having more than its share in windows."""
+        if not self.on(Guard.SHARE) or reception.lands_nothing:
+            return True
+        landing = self.windows.pages(reception.owner.tenant)
+        pages = reception.demand.prompt_pages(self.books.report.page_tokens)
+        return landing + pages <= self.books.report.landing_pages
+
+    def refusal_for_wait(self, reception: Reception) -> Refusal:
+        """Say why a request whose deadline has passed is refused."""
+        if reception.stage is HandoffStage.OFFERED and not self.within_share(reception):
+            limit = self.books.report.landing_pages
+            message = f"this tenant's requests kept their {limit} landing pages in use"
+            return Refusal(Reason.TENANT_SHARE, Stage.DECODE_ADMISSION, message)
+        return refusal_for_wait(reception, self.limits, self.pages_draining())
 
     def record_reading(self, event: str, reception: Reception, span: PageSpan) -> None:
         """Note that a request begins or ends to read pages."""

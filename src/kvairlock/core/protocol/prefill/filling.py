@@ -10,12 +10,13 @@ from kvairlock.core.events import Computed, Digested, WriteEnded
 from kvairlock.core.guards import Guard
 from kvairlock.core.memory.page import Verb
 from kvairlock.core.memory.pool import Hold
+from kvairlock.core.memory.prefixes import Match
 from kvairlock.core.messages import Released
 from kvairlock.core.promise.capacity import Demand
 from kvairlock.core.protocol import handoff
 from kvairlock.core.protocol.handoff import Signal
 from kvairlock.core.protocol.prefill.ending import fail
-from kvairlock.core.protocol.prefill.job import Job
+from kvairlock.core.protocol.prefill.job import EMPTY, Job
 from kvairlock.core.protocol.prefill.receipts import send_receipt
 from kvairlock.core.protocol.prefill.sharing import make_room, shared_prefix
 from kvairlock.core.protocol.prefill.state import PrefillState, leave
@@ -29,8 +30,26 @@ def pump(node: PrefillState, now: Instant) -> None:
 
 
 def _start(node: PrefillState, job: Job, now: Instant) -> bool:
-    """Reserve pages and begin to compute; False while there are too few free pages."""
-    pool, prefix = node.books.pool, shared_prefix(node, job)
+    """Begin to compute; False while there are too few free pages.
+
+    A prefix that is held takes room as well: what does not fit beside it may fit in its place.
+    """
+    prefix = shared_prefix(node, job)
+    if not _reserve(node, job, prefix, now) and not _reserve(node, job, EMPTY, now):
+        return False
+    pool = node.books.pool
+    pool.advance(job.own, Verb.FILL, job.own.pages)
+    _record_start(node, job)
+    start = len(job.prefix.pages) * pool.page_tokens
+    node.emit(StartCompute(job.name, job.table, start, job.stop))
+    if start == job.stop:
+        _seal(node, job)
+    return True
+
+
+def _reserve(node: PrefillState, job: Job, prefix: Match, now: Instant) -> bool:
+    """Reserve what a prompt needs behind a prefix, if that fits now."""
+    pool = node.books.pool
     needed = Demand(job.stop, 0).prompt_pages(pool.page_tokens) - len(prefix.pages)
     for entry in prefix.entries:
         entry.users += 1
@@ -39,12 +58,6 @@ def _start(node: PrefillState, job: Job, now: Instant) -> bool:
         leave(prefix.entries)
         return False
     job.prefix, job.lease = prefix, pool.reserve(job.owner, needed)
-    pool.advance(job.lease, Verb.FILL, job.lease.pages)
-    _record_start(node, job)
-    start = len(prefix.pages) * pool.page_tokens
-    node.emit(StartCompute(job.name, job.table, start, job.stop))
-    if start == job.stop:
-        _seal(node, job)
     return True
 
 

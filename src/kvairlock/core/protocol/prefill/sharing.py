@@ -21,7 +21,12 @@ def shared_prefix(node: PrefillState, job: Job) -> Match:
 
 
 def make_room(node: PrefillState, pages: int, now: Instant) -> None:
-    """Let go of idle prefixes until `pages` are free, or will be once they are zeroed."""
+    """Let go of idle prefixes until `pages` are free, or will be once they are zeroed.
+
+    Nothing is let go if that would not be enough.
+    """
+    if pages > node.books.pool.pages_coming + node.prefixes.pages_idle:
+        return
     while pages > node.books.pool.pages_coming:
         if not _evict(node, now):
             return
