@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 
 # Tests are no package: the root makes `tests.core.ends` importable as mypy names it.
 sys.path.insert(0, str(Path(__file__).parents[2]))
-pytest.register_assert_rewrite("tests.core.ends", "tests.core.ends_hosts")
+pytest.register_assert_rewrite("tests.core.ends", "tests.core.ends_engine", "tests.core.ends_hosts")
 
 settings.register_profile(
     "core",

@@ -53,7 +53,8 @@ from kvairlock.core.terms import (
     TransferId,
     WindowId,
 )
-from tests.core.ends_hosts import DecodeHost, Host, PrefillHost
+from tests.core.ends_engine import Host, PromptHost
+from tests.core.ends_hosts import DecodeHost, PrefillHost
 from tests.core.ends_parts import (
     GATEWAY,
     LAYOUT,
@@ -109,7 +110,7 @@ class World:
         return next(iter(self.prefills.values()))
 
     @property
-    def hosts(self) -> tuple[Host, ...]:
+    def hosts(self) -> tuple[PromptHost, ...]:
         return (self.decode, *self.prefills.values())
 
     # Building
@@ -349,8 +350,13 @@ class World:
                     return task
         return None
 
+    @property
+    def jobs(self) -> list[tuple[PromptHost, TransferId]]:
+        """Prompts that wait for a chunk, or have one under way, and where."""
+        return [(host, name) for host in self.hosts for name in host.computing]
+
     def compute_all(self) -> bool:
-        jobs = [(h, t) for h in self.prefills.values() for t in h.computing]
+        jobs = self.jobs
         for host, transfer in jobs:
             if transfer in host.computing:
                 if not host.computing[transfer].begun:
@@ -483,6 +489,7 @@ class World:
         assert books.pool.pages_free == books.pool.pages
         assert not self.decode.windows
         assert not self.decode.running
+        assert not self.decode.computing
         assert machine.deadline() is None
 
     def _assert_prefill_baseline(self, host: PrefillHost) -> None:

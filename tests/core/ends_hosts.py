@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kvairlock.core.effects import (
     CloseWindow,
-    CopyPages,
     Digest,
     DropWindow,
     Effect,
     Land,
     OpenWindow,
     ProbeWindow,
-    Record,
-    Scrub,
-    Send,
     StartCompute,
     StartDecode,
     StopCompute,
     StopDecode,
     Write,
-    ZeroTail,
 )
 from kvairlock.core.events import (
-    ComputeBegan,
-    Computed,
     DecodeFinished,
     Digested,
-    Event,
     Granted,
     Landed,
-    ScrubDone,
     StepBegan,
     StepEnded,
     Told,
@@ -61,18 +51,16 @@ from kvairlock.core.terms import (
     WindowId,
 )
 from kvairlock.transport.checksums import page_digests
+from tests.core.ends_engine import PromptHost
 from tests.core.ends_parts import (
     OTHER_LAYOUT,
     PAGE_BYTES,
     PAGE_TOKENS,
-    SLOT_BYTES,
     Bytes,
-    Computing,
     GrantParcel,
     Parcel,
     Request,
     Running,
-    Task,
     WindowFile,
     Writing,
     slot_bytes,
@@ -82,72 +70,7 @@ if TYPE_CHECKING:
     from tests.core.ends import World
 
 
-class Host:
-    """What both kinds of fake hosts have in common."""
-
-    def __init__(self, world: World, peer: Peer, node: Node, pages: int) -> None:
-        self.world, self.peer, self.node = world, peer, node
-        self.memory: Bytes = np.zeros((pages, PAGE_BYTES), dtype=np.uint8)
-        self.tasks: list[Task] = []
-        self.records: list[Record] = []
-        self.faults: list[str] = []
-
-    @property
-    def counters(self) -> dict[str, int]:
-        return dict(self.node.machine.books.counters)
-
-    def tell(self, event: Event) -> None:
-        self._perform(self.node.handle(event, self.world.now))
-
-    def tick(self) -> None:
-        self._perform(self.node.tick(self.world.now))
-
-    def slot(self, page: int, index: int) -> Bytes:
-        begin = index * SLOT_BYTES
-        view: Bytes = self.memory[page, begin : begin + SLOT_BYTES]
-        return view
-
-    def tags(self, pages: Iterable[int]) -> set[int]:
-        """Tags in any slot of these pages, zero left out."""
-        rows = self.memory[np.array(list(pages), dtype=np.int64)]
-        found: set[int] = set(rows.reshape(-1, SLOT_BYTES)[:, 0].tolist())
-        return found - {0}
-
-    def task(self, kind: str, transfer: TransferId, run: Callable[[], None]) -> None:
-        self.tasks.append(Task(kind, transfer, run))
-
-    def _perform(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            self._common(effect)
-        self.world.work()
-
-    def _common(self, effect: Effect) -> None:
-        match effect:
-            case Send(to, message):
-                self.world.post(self.peer, to, message)
-            case ZeroTail(page, used):
-                self.memory[page, used * SLOT_BYTES :] = 0
-            case CopyPages(source, target):
-                self.memory[target] = self.memory[source]
-            case Scrub():
-                self.task("scrub", TransferId(""), lambda: self._scrub(effect))
-            case Record():
-                self.records.append(effect)
-            case _:
-                self.do(effect)
-
-    def _scrub(self, effect: Scrub) -> None:
-        self.memory[effect.fenced.pages] = 0
-        self.tell(ScrubDone(effect.fenced))
-
-    def do(self, effect: Effect) -> None:
-        raise NotImplementedError
-
-    def hear(self, parcel: Parcel) -> None:
-        raise NotImplementedError
-
-
-class PrefillHost(Host):
+class PrefillHost(PromptHost):
     """A prefill node with a fake engine and a fake writer."""
 
     def __init__(self, world: World, peer: Peer, machine: PrefillNode) -> None:
@@ -155,12 +78,7 @@ class PrefillHost(Host):
         self.machine = machine
         self.windows: dict[WindowId, WindowFile] = {}
         self.grants: dict[TransferId, Granted] = {}
-        self.computing: dict[TransferId, Computing] = {}
         self.writing: list[Writing] = []
-        self.computes_as: dict[TransferId, Request] = {}
-        """Fault: fill the pages of a transfer with another request's prompt."""
-        self.computes_nothing: set[TransferId] = set()
-        """Fault: report the pages of a transfer as computed, and leave what they hold."""
         self.writes_pages: dict[TransferId, tuple[int, ...]] = {}
         """Fault: write only these pages of the table, in this order."""
 
@@ -179,11 +97,10 @@ class PrefillHost(Host):
 
     def do(self, effect: Effect) -> None:
         match effect:
-            case StartCompute(transfer, table, start, stop):
-                if start < stop:
-                    self.computing[transfer] = Computing(table, start, stop)
+            case StartCompute():
+                self._start_compute(effect)
             case StopCompute(transfer):
-                self._stop(transfer)
+                self._stop_compute(transfer)
             case Digest(transfer, pages, seed):
                 self.task("digest", transfer, lambda: self._digest(transfer, pages, seed))
             case Write(transfer, window, pages):
@@ -192,13 +109,6 @@ class PrefillHost(Host):
                 self._drop(window)
             case _:
                 raise AssertionError(effect)
-
-    def _stop(self, transfer: TransferId) -> None:
-        job = self.computing.get(transfer)
-        if job is not None and job.begun:
-            job.stopped = True
-        else:
-            self.computing.pop(transfer, None)
 
     def _digest(self, transfer: TransferId, pages: Pages, seed: int) -> None:
         self.tell(Digested(transfer, page_digests(self.memory, pages, seed)))
@@ -212,34 +122,12 @@ class PrefillHost(Host):
 
     # Engine
 
-    def compute_begin(self, transfer: TransferId) -> None:
-        self.computing[transfer].begun = True
-        self.tell(ComputeBegan(transfer))
+    def prompt_of(self, transfer: TransferId) -> Request:
+        return self.world.by_digest[self.grants[transfer].presented.input_digest]
 
-    def compute_end(self, transfer: TransferId, tokens: int | None = None) -> None:
-        job = self.computing[transfer]
-        end = job.stop if tokens is None else min(job.position + tokens, job.stop)
-        if transfer not in self.computes_nothing:
-            self._fill(transfer, job, end)
-        job.position, job.begun = end, False
-        if job.stopped or end == job.stop:
-            del self.computing[transfer]
-        self.tell(Computed(transfer, end))
-
-    def compute(self, transfer: TransferId, tokens: int | None = None) -> None:
-        self.compute_begin(transfer)
-        self.compute_end(transfer, tokens)
-
-    def _fill(self, transfer: TransferId, job: Computing, end: int) -> None:
-        digest = self.grants[transfer].presented.input_digest
-        content = self.computes_as.get(transfer) or self.world.by_digest[digest]
-        for position in range(job.position, end):
-            token = content.tokens[position] if position < len(content.tokens) else 0
-            slot = slot_bytes(content.tag, position, token)
-            if self.machine.layout == OTHER_LAYOUT:
-                slot = slot[::-1]
-            page = int(job.table[position // PAGE_TOKENS])
-            self.slot(page, position % PAGE_TOKENS)[:] = slot
+    def slot_of(self, content: Request, position: int) -> Bytes:
+        slot = super().slot_of(content, position)
+        return slot[::-1] if self.machine.layout == OTHER_LAYOUT else slot
 
     # Writer
 
@@ -279,7 +167,7 @@ class PrefillHost(Host):
         self.tell(WriteEnded(writing.transfer, writing.window, done, stored))
 
 
-class DecodeHost(Host):
+class DecodeHost(PromptHost):
     """A decode node with fake windows and a fake engine that reads what its tables name."""
 
     def __init__(self, world: World, peer: Peer, machine: DecodeNode) -> None:
@@ -310,6 +198,10 @@ class DecodeHost(Host):
                 self._close(window)
             case StartDecode(transfer, tables, attached):
                 self.running[transfer] = Running(tables, attached)
+            case StartCompute():
+                self._start_compute(effect)
+            case StopCompute(transfer):
+                self._stop_compute(transfer)
             case StopDecode(transfer):
                 if not self.deaf:
                     self.running.pop(transfer, None)
@@ -362,6 +254,10 @@ class DecodeHost(Host):
             self.faults.append(f"window {window} was closed, and is not open")
 
     # Engine
+
+    def prompt_of(self, transfer: TransferId) -> Request:
+        reception = self.machine.receptions[transfer]
+        return self.world.by_digest[reception.asked.presented.input_digest]
 
     def step_begin(self) -> None:
         """Ask the core about the batch, then read the prompt's slots of what is left of it."""

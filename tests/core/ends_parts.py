@@ -115,6 +115,7 @@ class Task:
 class Computing:
     """A prompt in the fake engine."""
 
+    content: Request
     table: Pages
     position: int
     stop: int

@@ -1,7 +1,11 @@
-"""Brings one request to a named moment of its life."""
+"""Brings one request to a named moment of its life, and lets something happen to it there."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from kvairlock.core.events import PeerLost
+from kvairlock.core.protocol.decode import DecodeLimits
 from kvairlock.core.terms import (
     Incarnation,
     LandingPolicy,
@@ -11,6 +15,8 @@ from kvairlock.core.terms import (
 )
 from tests.core.ends import World
 from tests.core.ends_parts import (
+    DECODE_LIMITS,
+    GATEWAY,
     Request,
     Setup,
 )
@@ -35,13 +41,16 @@ STAGES = (
 """The moments in the life of one request, in their order."""
 
 
-def reach(stage: str, policy: LandingPolicy) -> tuple[World, Request]:
+def reach(
+    stage: str, policy: LandingPolicy, limits: DecodeLimits = DECODE_LIMITS
+) -> tuple[World, Request]:
     """Bring one request to a named moment of its life."""
+    setup = Setup(policy=policy, decode_limits=limits)
     small = {
-        "queued": Setup(policy=policy, decode_pages=4),
-        "prefill_queued": Setup(policy=policy, prefill_pages=3),
+        "queued": replace(setup, decode_pages=4),
+        "prefill_queued": replace(setup, prefill_pages=3),
     }
-    world = World(small.get(stage, Setup(policy=policy)))
+    world = World(small.get(stage, setup))
     world.manual |= {"digest", "land"}
     if stage in small:
         world.ask("blocker", "blocker", 8)
@@ -79,3 +88,26 @@ def take(world: World, request: Request, step: str) -> None:
             world.run("land")
         case "stepping":
             world.decode.step_begin()
+
+
+WAITS = {
+    "queued": DECODE_LIMITS.queue_ms,
+    "landing": DECODE_LIMITS.landing_ms,
+    "running": DECODE_LIMITS.decode_ms,
+    "stepping": DECODE_LIMITS.decode_ms,
+}
+
+
+def happen(world: World, request: Request, stage: str, event: str) -> None:
+    """Let something happen to a request in a stage: a timeout is that of the stage."""
+    match event:
+        case "cancel":
+            world.cancel(request)
+        case "gateway_lost":
+            world.decode.tell(PeerLost(GATEWAY))
+        case "link_lost":
+            world.lose("p")
+        case "killed":
+            world.kill("p")
+        case "timeout":
+            world.advance(WAITS.get(stage, DECODE_LIMITS.prefill_ms))

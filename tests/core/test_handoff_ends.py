@@ -8,7 +8,6 @@ import pytest
 
 from kvairlock.core.ends import End
 from kvairlock.core.errors import Reason, Stage
-from kvairlock.core.events import PeerLost
 from kvairlock.core.messages import Receipt
 from kvairlock.core.terms import (
     Fence,
@@ -17,12 +16,10 @@ from kvairlock.core.terms import (
 from tests.core.ends import World
 from tests.core.ends_parts import (
     DECODE_LIMITS,
-    GATEWAY,
     Kept,
-    Request,
     Setup,
 )
-from tests.core.ends_stages import STAGES, reach
+from tests.core.ends_stages import STAGES, happen, reach
 
 COPY, SEAL, DIRECT = LandingPolicy.COPY, LandingPolicy.SEAL, LandingPolicy.DIRECT
 
@@ -37,7 +34,7 @@ digesting       cancelled  cancelled     lost       lost       late
 writing         cancelled  cancelled     lost       lost       late
 written         cancelled  cancelled     lost       lost       late
 released        cancelled  cancelled     lost       lost       late
-landing         cancelled  cancelled     completed  completed  kept
+landing         cancelled  cancelled     completed  completed  late
 running         cancelled  cancelled     completed  completed  slow
 stepping        cancelled  cancelled     completed  completed  slow
 """
@@ -46,33 +43,12 @@ OUTCOMES: dict[str, tuple[End, Reason | None, Stage | None]] = {
     "lost": (End.FAILED, Reason.PEER_LOST, Stage.TRANSFER),
     "full": (End.REJECTED, Reason.CAPACITY, Stage.DECODE_ADMISSION),
     "late": (End.TIMED_OUT, Reason.TIMEOUT, Stage.TRANSFER),
-    "kept": (End.FAILED, Reason.MISSING_EVIDENCE, Stage.TRANSFER),
     "slow": (End.TIMED_OUT, Reason.TIMEOUT, Stage.DECODE),
     "completed": (End.COMPLETED, None, None),
 }
 HEAD, *ROWS = [line.split() for line in STAGES_GRID.strip().splitlines()]
 assert tuple(row[0] for row in ROWS) == STAGES
 CELLS = [(row[0], event, end) for row in ROWS for event, end in zip(HEAD, row[1:], strict=True)]
-WAITS = {
-    "queued": DECODE_LIMITS.queue_ms,
-    "landing": DECODE_LIMITS.landing_ms,
-    "running": DECODE_LIMITS.decode_ms,
-    "stepping": DECODE_LIMITS.decode_ms,
-}
-
-
-def happen(world: World, request: Request, stage: str, event: str) -> None:
-    match event:
-        case "cancel":
-            world.cancel(request)
-        case "gateway_lost":
-            world.decode.tell(PeerLost(GATEWAY))
-        case "link_lost":
-            world.lose("p")
-        case "killed":
-            world.kill("p")
-        case "timeout":
-            world.advance(WAITS.get(stage, DECODE_LIMITS.prefill_ms))
 
 
 @pytest.mark.parametrize("policy", LandingPolicy)

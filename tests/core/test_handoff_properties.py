@@ -2,9 +2,9 @@
 
 Every rule is one small step that a real stack can take next: a message arrives, a chunk is
 computed, a page is written, a client leaves, a link breaks, time passes, a message comes twice.
-Guards are on; the landing policy is drawn. After each step the books must add up (the node checks
-them itself; a broken invariant shows as a counter), nobody may have read another's bytes, and pages
-that somebody may still reach are not free.
+Guards are on; each landing policy has its turn. After each step the books must add up (the node
+checks them itself; a broken invariant shows as a counter), nobody may have read another's bytes,
+and pages that somebody may still reach are not free.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 from kvairlock.core.events import Told
 from kvairlock.core.memory.page import PageStage
 from kvairlock.core.messages import Cancel, Ended, Receipt, Released, Ruling, Withdraw
-from kvairlock.core.terms import LandingPolicy, TransferId
+from kvairlock.core.terms import LandingPolicy
 from tests.core.ends import World
 from tests.core.ends_hosts import PrefillHost
 from tests.core.ends_parts import (
@@ -53,7 +53,15 @@ class HandoffMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        limits = replace(DECODE_LIMITS, landing_pages=8)
+        self.build(recompute_tokens_per_min=0)
+
+    def build(self, recompute_tokens_per_min: int) -> None:
+        """Start anew: both ends, and nothing asked."""
+        limits = replace(
+            DECODE_LIMITS,
+            landing_pages=8,
+            recompute_tokens_per_min=recompute_tokens_per_min,
+        )
         setup = Setup(
             policy=self.policy,
             decode_pages=10,
@@ -176,15 +184,12 @@ class HandoffMachine(RuleBasedStateMachine):
             self.linked.add(name)
             self.world.join(name)
 
-    # Prefill's threads
+    # Engines on prompts, and prefill's threads
 
-    def _jobs(self) -> list[tuple[PrefillHost, TransferId]]:
-        return [(h, t) for h in self.world.prefills.values() for t in h.computing]
-
-    @precondition(lambda self: self._jobs())
+    @precondition(lambda self: self.world.jobs)
     @rule(data=st.data(), tokens=st.integers(1, 14))
     def compute(self, data: st.DataObject, tokens: int) -> None:
-        host, name = data.draw(st.sampled_from(self._jobs()))
+        host, name = data.draw(st.sampled_from(self.world.jobs))
         if host.computing[name].begun:
             host.compute_end(name, tokens)
         else:
@@ -287,6 +292,9 @@ class HandoffMachine(RuleBasedStateMachine):
             stage = host.machine.books.pool.stage
             for writing in host.writing:
                 assert not set(stage[writing.pages].tolist()) & set(gone)
+        for engine, name in self.world.jobs:
+            job, stage = engine.computing[name], engine.node.machine.books.pool.stage
+            assert not (job.begun and set(stage[job.table].tolist()) & set(gone))
         if self.policy is LandingPolicy.DIRECT:
             stage = self.world.decode.machine.books.pool.stage
             for host in self.world.prefills.values():

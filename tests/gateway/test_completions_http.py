@@ -245,10 +245,10 @@ def test_a_length_over_the_limit_is_refused_before_the_body_is_sent(gateway: Sta
         (512, 16, 1, (512, PREFILL_TOKENS, "route_prefill_tokens")),
         (10, 246, 1, None),
         (10, 247, 1, (257, PREFILL_TOKENS, "context_window")),
-        (10, 503, 1, (513, 512, "route_decode_tokens")),
+        (10, 503, 1, (513, PREFILL_TOKENS, "context_window")),
         (17, 111, 4, None),  # 8 + 3 * 7 = 29 of 32 pages
         (17, 127, 4, (528, 512, "route_decode_tokens")),  # 9 + 3 * 8 = 33 of 32 pages
-        (10, 2**31 - 1, 1, (2**31 + 9, 512, "route_decode_tokens")),
+        (10, 2**31 - 1, 1, (2**31 + 9, PREFILL_TOKENS, "context_window")),
     ],
 )
 def test_context_limits(

@@ -117,9 +117,9 @@ def test_the_least_loaded_route_comes_first_and_ties_go_by_name() -> None:
         (Demand(513, 1), (513, 512, "route_prefill_tokens")),
         (Demand(1024, 1), (1024, 512, "route_prefill_tokens")),
         (Demand(10, 503), (513, 512, "context_window")),
-        (Demand(10, 1015), (1025, 1024, "route_decode_tokens")),
+        (Demand(10, 1015), (1025, 512, "context_window")),
         (Demand(16, 496, 2), None),  # 32 + 32 of 64 pages: no page is shared
-        (Demand(16, 497, 2), (66 * 16, 1024, "route_decode_tokens")),  # 33 + 33
+        (Demand(16, 497, 2), (513, 512, "context_window")),
         (Demand(17, 495, 2), None),  # 32 + 31: one is shared
     ],
 )

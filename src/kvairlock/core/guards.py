@@ -6,7 +6,6 @@ the leak, and a node refuses to start with any of them off outside drill mode.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -158,15 +157,6 @@ class GuardSet:
     """Which guards are off; all others enforce."""
 
     off: frozenset[Guard] = frozenset()
-
-    @classmethod
-    def without(cls, names: Iterable[str]) -> GuardSet:
-        """Build a set from names.
-
-        Raises:
-            ValueError: A name is not a guard.
-        """
-        return cls(frozenset(Guard(name) for name in names))
 
     def on(self, guard: Guard) -> bool:
         """Return whether `guard` enforces."""

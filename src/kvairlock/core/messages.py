@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from kvairlock.core.ends import End
 from kvairlock.core.errors import Refusal
 from kvairlock.core.promise.capacity import CapacityReport
-from kvairlock.core.terms import LandingPolicy, NodeName, Owner, TransferId, WindowId
+from kvairlock.core.terms import NodeName, Owner, TransferId, WindowId
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Grant:
         ticket: The signed request ticket, relayed as it came.
         tokens: Prompt token ids, little-endian int32.
         window: The window, granted to this attempt alone.
-        policy: How the receiver lands the bytes.
+        file: Inode of the attached window file, so that no other can be taken for it.
         offsets: Byte offset in the window file of each prompt page, in token order.
         generations: The receiver's generation of each destination page, to be stated back.
         layout: Digest of the page layout that the receiver expects.
@@ -97,7 +97,7 @@ class Grant:
     ticket: bytes
     tokens: bytes
     window: WindowId
-    policy: LandingPolicy
+    file: int
     offsets: tuple[int, ...]
     generations: tuple[int, ...]
     layout: str

@@ -29,6 +29,7 @@ Generations = NDArray[np.int64]
 """Content counters, one per page, shape (pages,)."""
 
 NS_PER_MS = 1_000_000
+ATTEMPT_DIGITS = 9
 
 
 class Role(StrEnum):
@@ -82,7 +83,8 @@ class Owner:
     def named(cls, tenant: str, transfer: TransferId) -> Owner:
         """Return the owner that a peer names: for evidence about what grants nothing."""
         request, _, attempt = transfer.rpartition("/")
-        return cls(tenant, request, int(attempt) if attempt.isdecimal() else 0)
+        short = attempt.isdecimal() and len(attempt) < ATTEMPT_DIGITS
+        return cls(tenant, request, int(attempt) if short else 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import sys
 from pathlib import Path
 
@@ -36,8 +35,10 @@ def main() -> int:
         return CANNOT_START
     try:
         anyio.run(serve, process, evidence, lifetime.say_ready)
-    finally:
-        evidence.close()
+    except BaseException:
+        evidence.close(in_order=False)
+        raise
+    evidence.close()
     return 0
 
 
@@ -67,7 +68,8 @@ def _prepare(arguments: argparse.Namespace) -> Process:
 
 def _keep_prompts_in() -> None:
     """No core files, and nothing that others can read: memory holds prompts."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    lifetime.protect_memory()
+    lifetime.raise_descriptors()
     os.umask(0o077)
 
 

@@ -23,6 +23,7 @@ from kvairlock.engine.tokenizer import Tokenizer
 from kvairlock.gateway.errors import ApiError, Refused, bad_request
 
 STOPS_MAX = 4
+STOP_BYTES_MAX = 256
 NUMBER_MAX = 2**31 - 1
 PROMPT_TOKENS_MAX = 2**21
 """More would not fit into one frame between processes, at 4 bytes a token."""
@@ -243,7 +244,10 @@ def _stop(fields: dict[str, object]) -> tuple[bytes, ...]:
         raise bad_request(f"`stop` must be a string or up to {STOPS_MAX} strings", "stop")
     if not all(isinstance(stop, str) and stop for stop in stops):
         raise bad_request("each `stop` must be a string that is not empty", "stop")
-    return tuple(stop.encode() for stop in stops)
+    encoded = tuple(stop.encode() for stop in stops)
+    if any(len(stop) > STOP_BYTES_MAX for stop in encoded):
+        raise bad_request(f"each `stop` may have up to {STOP_BYTES_MAX} bytes", "stop")
+    return encoded
 
 
 def _prompt(fields: dict[str, object], tokenizer: Tokenizer) -> NDArray[np.int32]:

@@ -17,7 +17,7 @@ from typing import Protocol
 import anyio
 import structlog
 
-from kvairlock.core.errors import KvairlockError, PeerIncompatible, PeerMisbehaved, Reason
+from kvairlock.core.errors import KvairlockError, Misuse, PeerIncompatible, PeerMisbehaved, Reason
 from kvairlock.core.messages import Beat, Chunk, Ended, Inspect, Message, NodeStatus, Submit
 from kvairlock.core.terms import NodeName, Role
 from kvairlock.gateway.mailbox import Mailbox
@@ -74,7 +74,13 @@ class Connection:
     async def write(self) -> None:
         """Send what waits, in order, until the channel closes."""
         while True:
-            await self.link.send(await self.outbox.get())
+            message = await self.outbox.get()
+            try:
+                await self.link.send(message)
+            except (Misuse, OverflowError, TypeError) as error:
+                # It cannot be said: an open channel would leave its receiver waiting for ever.
+                log.error("message cannot be sent", node=self.name, reason=str(error))
+                raise ChannelClosed from None
 
     async def beat(self, limits: LimitSettings) -> None:
         """Show signs of life until the other end shows none for `lost_ms`."""

@@ -140,11 +140,14 @@ class Routes:
             return Refusal(Reason.ROUTE_CLOSED, Stage.GATEWAY, message)
         if not self._guards.on(Guard.CONTRACT):
             return _least_loaded(up, load)
+        over = self._over_window(demand)
         refusals = {route: self._judge(route, demand) for route in up}
         fitting = [route for route, refusal in refusals.items() if refusal is None]
         if not fitting:
-            return _largest(refusal for refusal in refusals.values() if refusal is not None)
-        return self._over_window(demand) or _least_loaded(fitting, load)
+            largest = _largest(refusal for refusal in refusals.values() if refusal is not None)
+            # Whoever keeps to the limit that is named is not refused for another one next.
+            return largest if over is None else min(largest, over, key=_limit)
+        return over or _least_loaded(fitting, load)
 
     def _named(self, role: Role) -> list[NodeName]:
         return sorted(name for name, view in self._nodes.items() if view.role is role)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import sys
 from pathlib import Path
 
 from kvairlock.core.errors import KvairlockError
 from kvairlock.core.node import LedgerBroken
 from kvairlock.node.process import serve
+from kvairlock.runtime import lifetime
 from kvairlock.runtime.logs import log_to_stderr
 from kvairlock.runtime.secrets import load_keyring
 from kvairlock.runtime.settings import load
@@ -32,8 +32,8 @@ def main() -> int:
     """Run a node; returns its exit status."""
     given = _arguments()
     log_to_stderr(given.name)
-    # Prompts and pages are in this memory: no crash may leave them on disk.
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    lifetime.protect_memory()
+    lifetime.raise_descriptors()
     try:
         ring = load_keyring(given.cluster_key)
         return serve(load(given.settings), given.name, given.run, given.evidence, ring)

@@ -6,15 +6,14 @@ core which page tables still hold, and the pages stay held until the step has en
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import anyio
 import anyio.to_thread
-import numpy as np
 import structlog
-from numpy.typing import NDArray
 
 from kvairlock.core.effects import (
     CloseWindow,
@@ -58,7 +57,7 @@ from kvairlock.node.computing import Computing, Prompt
 from kvairlock.node.host import Equipment, Host, token_ids
 from kvairlock.node.names import fresh_seed, fresh_window
 from kvairlock.runtime.failpoints import Failpoint
-from kvairlock.runtime.ports import Busy, ReceivingSide, TransportFull, WindowTampered
+from kvairlock.runtime.ports import Busy, Opened, ReceivingSide, TransportFull, WindowTampered
 from kvairlock.transport.checksums import page_digests
 
 CHUNK_TOKENS = 256
@@ -127,6 +126,8 @@ class DecodeHost(Host):
                 seed=fresh_seed(),
             )
         )
+        if submit.transfer not in self._names():
+            self.submits.pop(submit.transfer, None)
 
     def _names(self) -> dict[TransferId, TransferId]:
         """The core's name of each request, by the name that its gateway uses."""
@@ -167,22 +168,24 @@ class DecodeHost(Host):
         submit = self.submits[self.machine.receptions[effect.transfer].asked.transfer]
         try:
             opened = self.landing.open(effect.window, effect.pages)
-        except TransportFull as error:
-            self._events.append(WindowFailed(effect.transfer, str(error)))
-            return
-        grant = Grant(
+            grant = self._grant(effect, submit, opened)
+            self.links.send(effect.to, grant, opened.fd)
+        except (TransportFull, OSError) as error:
+            self._events.append(WindowFailed(effect.transfer, f"no window could be made: {error}"))
+
+    def _grant(self, effect: OpenWindow, submit: Submit, opened: Opened) -> Grant:
+        return Grant(
             transfer=effect.transfer,
             ticket=submit.ticket,
             tokens=submit.tokens,
             window=effect.window,
-            policy=self.machine.policy,
+            file=os.fstat(opened.fd).st_ino,
             offsets=opened.offsets,
             generations=effect.generations,
             layout=self.has.layout.digest,
             seed=effect.seed,
             patience_ms=effect.patience_ms,
         )
-        self.links.send(effect.to, grant, opened.fd)
 
     def _probe_window(self, window: WindowId) -> None:
         try:
@@ -208,7 +211,7 @@ class DecodeHost(Host):
         self.points.reach(Failpoint.LAND, effect.transfer)
         try:
             landed = self.landing.land(effect.window, effect.pages)
-        except (TransportFull, WindowTampered) as error:
+        except (TransportFull, WindowTampered, OSError) as error:
             log.warning("window could not be landed", window=effect.window, reason=str(error))
             return None
         if isinstance(landed, Busy):
@@ -254,23 +257,32 @@ class DecodeHost(Host):
     async def _step(self) -> None:
         if not self.active:
             return
-        self.tell(StepBegan(tuple(self.active)))
+        # Remembered: a deadline may end some of them before the core has answered.
+        began = tuple(self.active)
+        self.tell(StepBegan(began))
         seats = self._seats()
         names = tuple(dict.fromkeys(seat.answers.transfer for seat in seats))
-        idle = tuple(name for name in self.active if name not in names)
-        self.tell(StepEnded(idle, (0,) * len(idle)))
-        if not seats:
-            return
-        try:
-            tokens = await anyio.to_thread.run_sync(self._forward, seats)
-        except Exception as error:
-            log.error("the engine failed", error=type(error).__name__)
-            self._engine_failed(names, type(error).__name__)
-            return
-        counts = Counter(seat.answers.transfer for seat in seats)
-        self.tell(StepEnded(names, tuple(counts[name] for name in names)))
-        for seat, token in zip(seats, tokens.tolist(), strict=True):
-            self._take(seat, token)
+        self._end_step(tuple(name for name in began if name not in names), {})
+        if seats:
+            await self._read(seats, names)
+
+    async def _read(self, seats: list[Seat], names: tuple[TransferId, ...]) -> None:
+        tokens = await anyio.to_thread.run_sync(self._forward, seats)
+        counts = Counter(
+            seat.answers.transfer
+            for seat, token in zip(seats, tokens, strict=True)
+            if token is not None
+        )
+        self._end_step(names, counts)
+        for seat, token in zip(seats, tokens, strict=True):
+            if token is None:
+                self.tell(EngineFailed(seat.answers.transfer, "the engine failed"))
+            else:
+                self._take(seat, token)
+
+    def _end_step(self, names: tuple[TransferId, ...], tokens: Mapping[TransferId, int]) -> None:
+        if names:
+            self.tell(StepEnded(names, tuple(tokens.get(name, 0) for name in names)))
 
     def _seats(self) -> list[Seat]:
         """Choose who takes part: oldest first, and whoever was left out moves ahead."""
@@ -281,16 +293,23 @@ class DecodeHost(Host):
                 self.active[name] = self.active.pop(name)
         return chosen
 
-    def _forward(self, seats: Sequence[Seat]) -> NDArray[np.int32]:
+    def _forward(self, seats: Sequence[Seat]) -> list[int | None]:
+        """Run one step, in a thread; None for a choice at which the engine failed."""
         names = ",".join(dict.fromkeys(seat.answers.transfer for seat in seats))
         self.points.reach(Failpoint.DECODE_STEP, names)
-        rows = [seat.answers.choices[seat.choice].row() for seat in seats]
-        return greedy(self.has.model.forward(rows, self.cache))
+        tokens = self._run(seats)
+        if tokens is None:
+            # What one row does must cost no other: each is run alone, over the same positions.
+            return [(self._run([seat]) or [None])[0] for seat in seats]
+        return tokens
 
-    def _engine_failed(self, names: tuple[TransferId, ...], kind: str) -> None:
-        self.tell(StepEnded(names, (0,) * len(names)))
-        for name in names:
-            self.tell(EngineFailed(name, f"the engine failed: {kind}"))
+    def _run(self, seats: Sequence[Seat]) -> list[int | None] | None:
+        rows = [seat.answers.choices[seat.choice].row() for seat in seats]
+        try:
+            return list(greedy(self.has.model.forward(rows, self.cache)).tolist())
+        except Exception as error:  # whatever the engine raises ends that request
+            log.error("the engine failed", rows=len(rows), error=type(error).__name__)
+            return None
 
     def _take(self, seat: Seat, token: int) -> None:
         answers = seat.answers

@@ -157,6 +157,10 @@ class Host(ABC):
                 self._tick()
         except LedgerBroken as broken:
             self._stop(broken)
+        except Exception as error:
+            # Effects of this turn are lost, so the books and the world no longer agree.
+            log.exception("a turn failed")
+            self._stop(LedgerBroken("turn", f"{type(error).__name__} in a turn"))
         finally:
             self._is_turning = False
             self._moved.set()

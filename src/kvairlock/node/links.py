@@ -19,7 +19,7 @@ import anyio
 import structlog
 from anyio.abc import SocketAttribute, TaskStatus
 
-from kvairlock.core.errors import PeerIncompatible, PeerMisbehaved
+from kvairlock.core.errors import Misuse, PeerIncompatible, PeerMisbehaved
 from kvairlock.core.messages import Beat, Message, NodeStatus
 from kvairlock.core.terms import Instant, NodeName, Peer
 from kvairlock.runtime import clock, link
@@ -69,6 +69,10 @@ class Outbox:
     async def _send(self, message: Message, file: int | None) -> None:
         try:
             await self.link.send(message, file)
+        except (Misuse, OverflowError, TypeError) as error:
+            # It cannot be said: an open channel would leave its receiver waiting for ever.
+            log.error("a message cannot be sent", kind=type(message).__name__, reason=str(error))
+            raise ChannelClosed from None
         finally:
             if file is not None:
                 os.close(file)
@@ -173,8 +177,8 @@ class Links:
         self._up(peer)
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._until_closed, box.run, tasks.cancel_scope)
-                tasks.start_soon(self._until_closed, self._reads(box), tasks.cancel_scope)
+                for work in (box.run, self._reads(box)):
+                    tasks.start_soon(self._until_closed, peer.node, work, tasks.cancel_scope)
         finally:
             if self._open.get(peer.node) is box:
                 del self._open[peer.node]
@@ -182,14 +186,14 @@ class Links:
                     self._lost(peer)
 
     async def _until_closed(
-        self, work: Callable[[], Awaitable[None]], scope: anyio.CancelScope
+        self, name: NodeName, work: Callable[[], Awaitable[None]], scope: anyio.CancelScope
     ) -> None:
         try:
             await work()
         except ChannelClosed:
             pass
         except (PeerMisbehaved, PeerIncompatible) as error:
-            self._refused("peer", str(error))
+            self._refused(name, str(error))
         scope.cancel()
 
     def _reads(self, box: Outbox) -> Callable[[], Awaitable[None]]:

@@ -71,6 +71,7 @@ class PrefillHost(Host):
             equipment.memory, self._write_ended, self.points, repeated=self._write_repeated
         )
         self.granted: dict[WindowId, GrantedWindow] = {}
+        self.writing: dict[WindowId, TransferId] = {}
         self.tokens: dict[TransferId, NDArray[np.int32]] = {}
         self._has_work = anyio.Event()
         # Page keys never leave this process: a key of its own makes them worthless elsewhere.
@@ -89,13 +90,14 @@ class PrefillHost(Host):
                 log.warning("unexpected message", kind=type(message).__name__, peer=peer.node)
 
     def _grant(self, peer: Peer, grant: Grant, file: int) -> None:
-        if grant.window in self.granted or grant.transfer in self.tokens:
+        if grant.window in self.granted or grant.window in self.writing:
+            # The window is known, and the core will ignore the grant: only this file is too many.
             os.close(file)
-            log.warning("repeated grant", transfer=grant.transfer, peer=peer.node)
-            return
+        else:
+            self.granted[grant.window] = GrantedWindow(grant.transfer, file, grant.offsets)
         presented = self.present(grant.ticket, None, grant.tokens, Stage.PREFILL_ADMISSION)
-        self.granted[grant.window] = GrantedWindow(grant.transfer, file, grant.offsets)
-        self.tokens[grant.transfer] = token_ids(grant.tokens[: len(grant.tokens) // 4 * 4])
+        tokens = token_ids(grant.tokens[: len(grant.tokens) // 4 * 4])
+        self.tokens.setdefault(grant.transfer, tokens)
         self.tell(
             Granted(
                 transfer=grant.transfer,
@@ -107,7 +109,7 @@ class PrefillHost(Host):
                 layout=grant.layout,
                 seed=grant.seed,
                 patience_ms=grant.patience_ms,
-                page_keys=self._page_keys(self.tokens[grant.transfer]),
+                page_keys=self._page_keys(tokens),
             )
         )
         if grant.transfer not in self.machine.jobs:
@@ -160,21 +162,19 @@ class PrefillHost(Host):
         window = self.granted.pop(effect.window)
         # A window with too little room ends the write failed: the writer checks the grant.
         offsets = window.offsets[: len(effect.pages)]
-        name = f"{effect.window} {effect.transfer}"
-        self.writer.submit(name, effect.pages, window.file, offsets)
+        self.writing[effect.window] = effect.transfer
+        self.writer.submit(effect.window, effect.pages, window.file, offsets)
 
     def _write_ended(self, end: WriteEnd) -> None:
-        window, transfer = end.write.split(" ", 1)
+        window = WindowId(end.write)
         done = end.status is WriteStatus.DONE
         if not done:
             log.warning("write failed", window=window, reason=end.reason)
-        self.tell_from_thread(
-            WriteEnded(TransferId(transfer), WindowId(window), done, end.bytes_written)
-        )
+        transfer = self.writing.pop(window)
+        self.tell_from_thread(WriteEnded(transfer, window, done, end.bytes_written))
 
     def _write_repeated(self, end: WriteEnd) -> None:
-        window = end.write.split(" ", 1)[0]
-        fields: dict[str, Value] = {"window": window, "bytes_written": end.bytes_written}
+        fields: dict[str, Value] = {"window": end.write, "bytes_written": end.bytes_written}
         self.has.sink.record("write_repeated", None, fields)
 
     # Computing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import resource
 from pathlib import Path
 
 import anyio
@@ -33,6 +34,9 @@ from kvairlock.wire.keys import Keyring
 
 log = structlog.get_logger()
 
+DESCRIPTORS_SPARE = 128
+"""For links, evidence, sockets that greet, and what libraries open."""
+
 NodeSettings = PrefillSettings | DecodeSettings
 
 
@@ -50,7 +54,7 @@ def node_settings(settings: Settings, name: str) -> NodeSettings:
 
 
 def measure(settings: Settings, node: NodeSettings, model: Model, peer: Peer) -> CapacityReport:
-    """Measure what this process can hold.
+    """State what this process holds: its pool is backed by memory by now, every page of it.
 
     Args:
         settings: The stack's settings.
@@ -59,7 +63,8 @@ def measure(settings: Settings, node: NodeSettings, model: Model, peer: Peer) ->
         peer: Who measures.
     """
     layout = model.layout(settings.page_tokens)
-    parts = (__version__, layout.digest, str(node.pages), peer.role)
+    landing = _request_landing_pages(node)
+    parts = (__version__, layout.digest, str(node.pages), str(landing), peer.role)
     fingerprint = hashlib.blake2b(" ".join(parts).encode(), digest_size=8).hexdigest()
     return CapacityReport(
         node=peer.node,
@@ -68,13 +73,19 @@ def measure(settings: Settings, node: NodeSettings, model: Model, peer: Peer) ->
         fingerprint=fingerprint,
         page_tokens=settings.page_tokens,
         pages=node.pages,
-        landing_pages=_request_landing_pages(node),
+        landing_pages=landing,
         context_tokens=model.context_tokens_max,
     )
 
 
 def _landing_pages(node: DecodeSettings) -> int:
     return node.landing_pages or node.pages
+
+
+def _windows_max() -> int:
+    """A window costs a descriptor, and a second one while its grant waits to be sent."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(1, (soft - DESCRIPTORS_SPARE) // 2)
 
 
 def _request_landing_pages(node: NodeSettings) -> int:
@@ -107,6 +118,7 @@ def _decode(equipment: Equipment, node: DecodeSettings) -> Host:
         landing_ms=settings.limits.verdict_ms,
         decode_ms=settings.limits.decode_ms,
         landing_pages=_landing_pages(node),
+        windows_max=_windows_max(),
         queue_max=node.queue_max,
         recompute_tokens_per_min=node.recompute_tokens_per_min,
     )
@@ -141,14 +153,17 @@ def serve(settings: Settings, name: str, run: Path, evidence: Path, ring: Keyrin
     refused = memory.lock()
     if refused:
         log.warning("pages may be swapped out; raise RLIMIT_MEMLOCK", reason=refused)
+        memory.populate()
     report = measure(settings, node, model, peer)
     sink = JsonLines(evidence, peer, ring)
     _record_start(sink, settings, node, report)
     equipment = Equipment(settings, report, peer, ring, model, layout, memory, sink, run)
     try:
         anyio.run(_run, equipment, node)
-    finally:
-        sink.close()
+    except BaseException:
+        sink.close(in_order=False)
+        raise
+    sink.close()
     return 0
 
 

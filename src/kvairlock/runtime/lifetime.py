@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import secrets
 import signal
 import stat
@@ -18,6 +19,17 @@ from kvairlock.core.terms import Incarnation
 def fresh_incarnation() -> Incarnation:
     """Return the name of one life of a process."""
     return Incarnation(secrets.token_hex(8))
+
+
+def protect_memory() -> None:
+    """Leave no core files: prompts and pages are in the memory of this process."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def raise_descriptors() -> None:
+    """Take as many file descriptors as the system allows: each window and client needs one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def say_ready(facts: Mapping[str, object]) -> None:

@@ -17,7 +17,7 @@ import anyio
 from anyio.abc import SocketStream, TaskStatus, UNIXSocketStream
 
 from kvairlock.core.errors import Misuse, PeerIncompatible, PeerMisbehaved, Reason
-from kvairlock.core.messages import Grant, Message
+from kvairlock.core.messages import Beat, Grant, Message
 from kvairlock.core.terms import NodeName, Peer
 from kvairlock.wire.frames import (
     HEADER,
@@ -32,6 +32,9 @@ from kvairlock.wire.keys import Keyring
 
 READ_BYTES = 256 * 1024
 FILES_MAX = 16
+FILES_WAITING_MAX = 64
+GREETING_S = 5.0
+"""Longest greeting: an honest process answers in milliseconds, a stopped one is dialled again."""
 
 
 class ChannelClosed(Exception):
@@ -54,9 +57,10 @@ class Identity:
     layout: str = ""
     verify: bool = True
 
-    def hello(self, to: str) -> Hello:
-        """Return a fresh hello for one channel."""
-        return Hello(self.peer, to, secrets.token_bytes(NONCE_BYTES), self.layout)
+    def hello(self, to: str, answers: bytes = b"") -> Hello:
+        """Return a fresh hello for one channel, in answer to another's nonce or as the first."""
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        return Hello(self.peer, to, nonce, self.layout, answers)
 
 
 class Link:
@@ -92,14 +96,22 @@ class Link:
         """
         mine = me.hello(to)
         await self._put(seal_hello(me.ring, mine))
-        await self._take_hello(me, mine)
+        theirs = open_hello(me.ring, await self._frame(), me.verify)
+        if theirs.answers != mine.nonce and me.verify:
+            raise PeerMisbehaved(Reason.REPLAYED, "the peer's hello answers another one")
+        self._open(me, mine, theirs)
+        await self.send(Beat())
 
     async def answer(self, me: Identity) -> None:
-        """Read their hello, then send ours: what `greet` does, from the listening end."""
+        """Do what `greet` does, from the listening end: the first frame proves who dialled.
+
+        A hello alone proves nothing: it may be an old one. Only its sender can derive the session.
+        """
         theirs = open_hello(me.ring, await self._frame(), me.verify)
-        mine = me.hello(theirs.peer.node)
+        mine = me.hello(theirs.peer.node, theirs.nonce)
         await self._put(seal_hello(me.ring, mine))
         self._open(me, mine, theirs)
+        await self.receive()
 
     async def send(self, message: Message, file: int | None = None) -> None:
         """Send a message, with a file descriptor beside it if given.
@@ -125,9 +137,16 @@ class Link:
         message = self._session.open(await self._frame())
         if not isinstance(message, Grant):
             return message, None
-        if not self._files:
-            raise PeerMisbehaved(Reason.MALFORMED, "a grant without its window file")
-        return message, self._files.popleft()
+        return message, self._take_file(message)
+
+    def _take_file(self, grant: Grant) -> int:
+        """Take the file that came with a grant: the kernel may have dropped one, so it is named."""
+        file = self._files.popleft() if self._files else None
+        if file is not None and os.fstat(file).st_ino == grant.file:
+            return file
+        if file is not None:
+            os.close(file)
+        raise PeerMisbehaved(Reason.MALFORMED, "a grant without its window file")
 
     async def close(self) -> None:
         """Close the channel and every file that nobody took."""
@@ -135,9 +154,6 @@ class Link:
             os.close(self._files.popleft())
         with anyio.CancelScope(shield=True):
             await self._stream.aclose()
-
-    async def _take_hello(self, me: Identity, mine: Hello) -> None:
-        self._open(me, mine, open_hello(me.ring, await self._frame(), me.verify))
 
     def _open(self, me: Identity, mine: Hello, theirs: Hello) -> None:
         self._session = Session(me.ring, mine, theirs, verify=me.verify)
@@ -175,24 +191,31 @@ class Link:
                 if not self._buffer:
                     raise ChannelClosed from None
                 raise PeerMisbehaved(Reason.MALFORMED, "truncated frame") from None
-            for file in files:
-                os.set_inheritable(file, False)
-                self._files.append(file)
+            self._keep(files)
             self._buffer += data
+
+    def _keep(self, files: list[int]) -> None:
+        """Keep files for the grants that they came with; none may come before the session."""
+        for file in files:
+            os.set_inheritable(file, False)
+            self._files.append(file)
+        if (self._session is None and files) or len(self._files) > FILES_WAITING_MAX:
+            raise PeerMisbehaved(Reason.MALFORMED, "files that belong to no grant")
 
 
 async def dial(path: Path, me: Identity, to: NodeName) -> Link:
     """Connect to a process by its socket and its name.
 
     Raises:
-        OSError: Nobody listens there.
+        OSError: Nobody listens there, or nobody answers in time (`TimeoutError`).
         PeerMisbehaved: Whoever listens does not authenticate as `to`.
         PeerIncompatible: It is of another version or layout.
         ChannelClosed: It left during the greeting.
     """
     link = Link(await anyio.connect_unix(path))
     try:
-        await link.greet(me, to)
+        with anyio.fail_after(GREETING_S):
+            await link.greet(me, to)
         if link.peer.node != to:
             raise PeerMisbehaved(Reason.IDENTITY, f"{link.peer.node} answered for {to}")
     except BaseException:
@@ -223,11 +246,12 @@ async def serve(
         assert isinstance(stream, UNIXSocketStream)  # noqa: S101 - the listener is a unix one
         link = Link(stream)
         try:
-            await link.answer(me)
+            with anyio.fail_after(GREETING_S):
+                await link.answer(me)
             await handle(link)
         except (PeerMisbehaved, PeerIncompatible) as error:
             refused(error)
-        except ChannelClosed:
+        except (ChannelClosed, TimeoutError):
             pass
         finally:
             await link.close()

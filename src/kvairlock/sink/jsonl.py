@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from kvairlock.core.errors import InvariantBroken
@@ -90,11 +91,16 @@ class JsonLines:
                 self._queue(event, {**who, **fields})
             self._wake.notify()
 
-    def close(self) -> None:
-        """Write what waits and the close marker, and close the file; idempotent."""
+    def close(self, *, in_order: bool = True) -> None:
+        """Write what waits, and close the file; idempotent.
+
+        Args:
+            in_order: Whether nothing was left undone: only then is there a close marker.
+        """
         if self._closing:
             return
-        self.record("node_closed", None, {"records": self._sequence})
+        if in_order:
+            self.record("node_closed", None, {"records": self._sequence})
         with self._wake:
             self._closing = True
             self._wake.notify()
@@ -139,9 +145,11 @@ class JsonLines:
             while data:
                 data = data[os.write(self._file, data) :]
         except OSError:
-            # A full disk must not stop serving; the audit will see the gap and this count.
+            # A full disk must not stop serving; the audit will see the gap and this count. The
+            # next line begins on a line of its own, whatever part of this batch was written.
             with self._wake:
                 self._lost += len(batch)
+                self._waiting.appendleft(b"\n")
 
 
 def _check(event: str, owner: Owner | None, fields: Mapping[str, Value]) -> None:
@@ -158,18 +166,15 @@ def _check(event: str, owner: Owner | None, fields: Mapping[str, Value]) -> None
 
 
 def read(path: Path) -> list[dict[str, object]]:
-    """Read a file of evidence up to its tear, if it has one.
+    """Read a file of evidence; a torn line is passed over, and shows as a gap in the numbers.
 
     Args:
         path: A file that `JsonLines` wrote, or is writing.
     """
     records: list[dict[str, object]] = []
     for line in path.read_bytes().split(b"\n"):
-        try:
+        with suppress(ValueError):
             record = json.loads(line)
-        except ValueError:
-            break
-        if not isinstance(record, dict) or not set(ENVELOPE) <= set(record):
-            break
-        records.append(record)
+            if isinstance(record, dict) and set(ENVELOPE) <= set(record):
+                records.append(record)
     return records

@@ -125,6 +125,10 @@ class PoolMemory:
             return str(error)
         return ""
 
+    def populate(self) -> None:
+        """Touch every page, so that memory that is not there is missed now and not under load."""
+        self.array.fill(0)
+
     def scrub(self, pages: Pages) -> None:
         """Zero `pages`, shape (n,), and take files away from over them. Raises PagesInvalid."""
         self.check(pages)

@@ -36,6 +36,8 @@ TYPES: dict[str, type[Any]] = {
 }
 """Every message that may cross, by its name on the wire."""
 
+NAME_CHARACTERS_MAX = 256
+
 _FIELDS = {name: {f.name for f in dataclasses.fields(kind)} for name, kind in TYPES.items()}
 
 
@@ -61,6 +63,14 @@ def encode(message: Message) -> bytes:
     return _encoder.encode(Envelope(name, [], msgspec.Raw(_encoder.encode(message))))
 
 
+def _check_names(message: Any) -> None:
+    """Refuse names of a length that nobody gives: they end up in tables, records and logs."""
+    for name in _FIELDS[type(message).__name__.lower()]:
+        value = getattr(message, name)
+        if isinstance(value, str) and len(value) > NAME_CHARACTERS_MAX:
+            raise PeerMisbehaved(Reason.MALFORMED, f"{name} has {len(value)} characters")
+
+
 def decode(data: bytes) -> Message:
     """Read a body.
 
@@ -79,6 +89,8 @@ def decode(data: bytes) -> Message:
     if not known.issuperset(envelope.must):
         raise PeerMisbehaved(Reason.VERSION, f"unknown critical field in {envelope.type}")
     try:
-        return cast(Message, _bodies[envelope.type].decode(envelope.body))
+        message = _bodies[envelope.type].decode(envelope.body)
+        _check_names(message)
+        return cast(Message, message)
     except UNREADABLE as error:
         raise PeerMisbehaved(Reason.MALFORMED, f"{envelope.type}: {error}") from None

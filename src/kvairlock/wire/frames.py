@@ -2,9 +2,11 @@
 
     magic 2 | version 1 | kind 1 | key id 8 | sequence 8 | length 4 | body | MAC 32
 
-A channel opens with a `Hello` in each direction. From both nonces each direction derives its own
-session, so that a frame can be neither reflected, nor replayed on another channel, nor repeated or
-left out on its own. The MAC is computed over the bytes as received, before anything is parsed.
+A channel opens with a `Hello` in each direction; the second names the nonce of the first, and the
+first frame of the session confirms both, so that an old hello opens nothing. From both nonces each
+direction derives its own session, so that a frame can be neither reflected, nor replayed on another
+channel, nor repeated or left out on its own. The MAC is computed over the bytes as received, before
+anything is parsed.
 """
 
 from __future__ import annotations
@@ -37,12 +39,14 @@ class Hello:
         to: The name of the process that it wants to speak to.
         nonce: 16 fresh random bytes.
         layout: Digest of the model layout, or empty for a process that holds no pages.
+        answers: The nonce of the hello that this one answers; empty in the first of the two.
     """
 
     peer: Peer
     to: str
     nonce: bytes
     layout: str
+    answers: bytes = b""
 
 
 def frame_bytes(header: bytes) -> int:

@@ -6,11 +6,15 @@ off breaks is a promise to tenants, which the evidence shows; the arithmetic of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+from numpy.typing import NDArray
 
 from kvairlock.core.errors import InvariantBroken
 from kvairlock.core.memory.page import PageStage
 from kvairlock.core.memory.pool import NOBODY, Pool
+from kvairlock.core.terms import Generations, Pages
 
 
 def check(pool: Pool) -> None:
@@ -41,11 +45,11 @@ def _free_is_free(pool: Pool) -> None:
 
 def _owned_once(pool: Pool) -> None:
     """Every page that is not free belongs to one lease, or is on its way from a fence to free."""
-    owned = np.zeros(pool.pages, dtype=np.int64)
-    for lease in pool.leases.values():
-        np.add.at(owned, lease.pages, 1)
-        if np.any(pool.lease[lease.pages] != lease.id):
-            raise InvariantBroken("owner", f"a page of lease {lease.id} names another lease")
+    pages, ids = _all_pages(pool)
+    if np.any(pool.lease[pages] != ids):
+        lease = int(ids[np.argmax(pool.lease[pages] != ids)])
+        raise InvariantBroken("owner", f"a page of lease {lease} names another lease")
+    owned = np.bincount(pages, minlength=pool.pages)
     in_between = (pool.stage == PageStage.FENCED) | (pool.stage == PageStage.SCRUBBED)
     expected = (pool.stage != PageStage.FREE) & ~in_between
     if not np.array_equal(owned, expected.astype(np.int64)):
@@ -54,11 +58,31 @@ def _owned_once(pool: Pool) -> None:
 
 
 def _live_is_current(pool: Pool) -> None:
-    """A live lease's pages still have the generation in which they were reserved."""
-    for lease in pool.leases.values():
-        if lease.live and not np.array_equal(pool.generation[lease.pages], lease.generations):
-            raise InvariantBroken("I5 generation", f"lease {lease.id} lives in ended pages")
-        if not lease.live and np.any(pool.generation[lease.pages] == lease.generations):
-            raise InvariantBroken(
-                "I5 generation", f"lease {lease.id} ended, its references did not"
-            )
+    """A live lease's pages have the generation in which they were reserved; an ended one's not."""
+    pages, ids = _all_pages(pool)
+    reserved_in = _concatenate([lease.generations for lease in pool.leases.values()])
+    live = np.repeat(
+        np.array([lease.live for lease in pool.leases.values()], dtype=np.bool_), _sizes(pool)
+    )
+    wrong = (pool.generation[pages] == reserved_in) != live
+    if np.any(wrong):
+        lease = int(ids[np.argmax(wrong)])
+        message = f"lease {lease}: its references and its pages have not ended together"
+        raise InvariantBroken("I5 generation", message)
+
+
+def _sizes(pool: Pool) -> NDArray[np.int64]:
+    return np.array([len(lease.pages) for lease in pool.leases.values()], dtype=np.int64)
+
+
+def _all_pages(pool: Pool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """All pages of all leases, and the lease of each, shape (pages,) both."""
+    pages = _concatenate([lease.pages for lease in pool.leases.values()])
+    ids = np.array(list(pool.leases), dtype=np.int64)
+    return pages, np.repeat(ids, _sizes(pool))
+
+
+def _concatenate(arrays: Sequence[Pages | Generations]) -> NDArray[np.int64]:
+    if not arrays:
+        return np.zeros(0, dtype=np.int64)
+    return np.concatenate(arrays).astype(np.int64, copy=False)

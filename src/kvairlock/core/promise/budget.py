@@ -18,8 +18,9 @@ class Budget:
     """
 
     def __init__(self, tokens_per_min: int) -> None:
-        self._most = tokens_per_min
-        self._left = float(tokens_per_min)
+        # In tokens times nanoseconds per minute: whole numbers, so that no small step is lost.
+        self._rate = tokens_per_min
+        self._left = tokens_per_min * NS_PER_MIN
         self._at = Instant(0)
 
     def spend(self, tokens: int, now: Instant) -> int:
@@ -32,9 +33,9 @@ class Budget:
         Returns:
             How many were taken: all or none.
         """
-        filled = (now - self._at) * self._most / NS_PER_MIN
-        self._left, self._at = min(self._left + filled, float(self._most)), now
-        if tokens > self._left:
+        filled = self._left + (now - self._at) * self._rate
+        self._left, self._at = min(filled, self._rate * NS_PER_MIN), now
+        if tokens * NS_PER_MIN > self._left:
             return 0
-        self._left -= tokens
+        self._left -= tokens * NS_PER_MIN
         return tokens

@@ -22,7 +22,7 @@ class CapacityReport:
         fingerprint: Digest of model, dtype, page geometry, pool size and build.
         page_tokens: Token slots of a page.
         pages: Pages of the pool that requests can use.
-        landing_pages: Pages that may be in windows at one time (decode), else 0.
+        landing_pages: Pages that one request may have in windows, its tenant's share (decode); 0.
         context_tokens: Longest context that the model itself supports.
     """
 

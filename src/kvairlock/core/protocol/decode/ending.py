@@ -96,9 +96,9 @@ def expire(node: DecodeState, reception: Reception, now: Instant) -> None:
 
 
 def window_failed(node: DecodeState, name: TransferId, message: str, now: Instant) -> None:
-    """End a request whose window could not be made, if it has not ended by now."""
+    """End a request whose window could not be made, if it still waits for one."""
     reception = node.receptions.get(name)
-    if reception is not None:
+    if reception is not None and reception.stage is HandoffStage.GRANTED:
         finish(node, reception, Refusal(Reason.CAPACITY, Stage.TRANSFER, message), now)
     node.windows.never_granted(name, now)
 

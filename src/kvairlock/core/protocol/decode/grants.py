@@ -17,21 +17,31 @@ from kvairlock.core.terms import Instant, LandingPolicy, Pages, Peer, after
 
 def pump(node: DecodeState, now: Instant) -> None:
     """Grant in the order of arrival; a tenant over its share lets others pass, nobody else does."""
-    for name in node.queue.copy():
+    while (reception := _next(node)) is not None:
+        node.queue.remove(reception.name)
+        _grant(node, reception, now)
+
+
+def _next(node: DecodeState) -> Reception | None:
+    for name in node.queue:
         reception = node.receptions[name]
         if not _fits(node, reception):
-            return
+            return None
         if node.within_share(reception):
-            node.queue.remove(name)
-            _grant(node, reception, now)
+            return reception
+    return None
 
 
 def _fits(node: DecodeState, reception: Reception) -> bool:
     size = node.books.report.page_tokens
     if reception.demand.decode_pages(size) > node.books.pool.pages_free:
         return False
+    if reception.lands_nothing:
+        return True
     room = node.limits.landing_pages - node.windows.pages()
-    return reception.lands_nothing or reception.demand.prompt_pages(size) <= room
+    return reception.demand.prompt_pages(size) <= room and (
+        len(node.windows) < node.limits.windows_max
+    )
 
 
 def _grant(node: DecodeState, reception: Reception, now: Instant) -> None:

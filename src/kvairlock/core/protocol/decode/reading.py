@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kvairlock.core.effects import StopDecode
-from kvairlock.core.errors import Reason, Refusal, Stage
+from kvairlock.core.errors import InvariantBroken, Reason, Refusal, Stage
 from kvairlock.core.events import StepBegan, StepEnded
 from kvairlock.core.guards import Guard
 from kvairlock.core.memory.page import PageStage
@@ -50,9 +50,19 @@ def _stop(node: DecodeState, name: TransferId, reception: Reception | None, now:
 
 
 def step_ended(node: DecodeState, event: StepEnded) -> None:
-    """Let go of the pages that a step has read."""
+    """Let go of the pages that a step has read.
+
+    Raises:
+        InvariantBroken: A hold was not there; those of all others are let go all the same.
+    """
+    broken: InvariantBroken | None = None
     for name, tokens in zip(event.transfers, event.tokens, strict=True):
-        node.let_go(name, Hold.COMPUTE)
+        try:
+            node.let_go(name, Hold.COMPUTE)
+        except InvariantBroken as error:
+            broken = error
         reception = node.receptions.get(name)
         if reception is not None:
             reception.generated_tokens += tokens
+    if broken is not None:
+        raise broken

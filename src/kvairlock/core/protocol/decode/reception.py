@@ -28,6 +28,7 @@ class DecodeLimits:
         decode_ms: Longest generation.
         landing_pages: Pages that may be in windows at one time, over all tenants.
         queue_max: Requests that may wait for pages.
+        windows_max: Windows that there may be at one time, whatever their size.
         recompute_tokens_per_min: Prompt tokens that decode may compute itself, per minute, where
             the evidence of prefill is missing; 0 fails such requests.
     """
@@ -38,6 +39,7 @@ class DecodeLimits:
     decode_ms: int
     landing_pages: int
     queue_max: int
+    windows_max: int = 1 << 30
     recompute_tokens_per_min: int = 0
 
 
@@ -179,6 +181,9 @@ def refusal_for_wait(reception: Reception, limits: DecodeLimits, draining_pages:
             return Refusal(reason, Stage.DECODE_ADMISSION, message)
         case HandoffStage.CONFIRMED:
             message = f"not finished within {limits.decode_ms} ms"
+            return Refusal(Reason.TIMEOUT, Stage.DECODE, message)
+        case HandoffStage.RECOVERING if reception.reserved:
+            message = f"the prompt was not computed within {limits.prefill_ms} ms"
             return Refusal(Reason.TIMEOUT, Stage.DECODE, message)
         case HandoffStage.RECOVERING:
             message = f"no pages to compute the prompt in within {limits.queue_ms} ms"

@@ -17,6 +17,15 @@ from kvairlock.core.protocol.prefill.sharing import keep
 from kvairlock.core.protocol.prefill.state import PrefillState
 from kvairlock.core.terms import Instant, Peer, TransferId
 
+WITHDRAWN = {
+    End.COMPLETED: Reason.PEER_REJECTED,
+    End.REJECTED: Reason.PEER_REJECTED,
+    End.CANCELLED: Reason.CANCELLED,
+    End.TIMED_OUT: Reason.TIMEOUT,
+    End.FAILED: Reason.PEER_LOST,
+}
+"""Why a prompt has ended here, by how decode says that the request has ended there."""
+
 REJECTED = Refusal(Reason.PEER_REJECTED, Stage.VERDICT, "decode did not admit the receipt")
 
 
@@ -40,8 +49,7 @@ def withdrawn(node: PrefillState, peer: Peer, name: TransferId, end: End, now: I
     if job is None or job.asked.decode != peer:
         node.books.record_ignored(job.owner if job else None, "withdraw", "nothing is open")
         return
-    reason = Reason.CANCELLED if end is End.CANCELLED else Reason.PEER_REJECTED
-    refusal = Refusal(reason, Stage.DECODE, f"decode ended the request as {end}")
+    refusal = Refusal(WITHDRAWN[end], Stage.DECODE, f"decode ended the request as {end}")
     _close(node, job, refusal, now)
 
 
@@ -51,7 +59,7 @@ def peer_lost(node: PrefillState, peer: Peer, now: Instant) -> None:
     for job in list(node.jobs.values()):
         if job.asked.decode == peer:
             refusal = Refusal(Reason.PEER_LOST, Stage.TRANSFER, "the decode node was lost")
-            _close(node, job, refusal, now)
+            fail(node, job, refusal, now)
 
 
 def fail(node: PrefillState, job: Job, refusal: Refusal, now: Instant) -> None:

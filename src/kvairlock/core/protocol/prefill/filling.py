@@ -34,10 +34,12 @@ def _start(node: PrefillState, job: Job, now: Instant) -> bool:
 
     A prefix that is held takes room as well: what does not fit beside it may fit in its place.
     """
-    prefix = shared_prefix(node, job)
-    if not _reserve(node, job, prefix, now) and not _reserve(node, job, EMPTY, now):
-        return False
-    pool = node.books.pool
+    pool, prefix = node.books.pool, shared_prefix(node, job)
+    if not _reserve(node, job, prefix, now):
+        if _needed(node, job, prefix) <= pool.pages_coming:
+            return False  # As soon as they are zeroed.
+        if not _reserve(node, job, EMPTY, now):
+            return False
     pool.advance(job.own, Verb.FILL, job.own.pages)
     _record_start(node, job)
     start = len(job.prefix.pages) * pool.page_tokens
@@ -47,10 +49,14 @@ def _start(node: PrefillState, job: Job, now: Instant) -> bool:
     return True
 
 
+def _needed(node: PrefillState, job: Job, prefix: Match) -> int:
+    size = node.books.pool.page_tokens
+    return Demand(job.stop, 0).prompt_pages(size) - len(prefix.pages)
+
+
 def _reserve(node: PrefillState, job: Job, prefix: Match, now: Instant) -> bool:
     """Reserve what a prompt needs behind a prefix, if that fits now."""
-    pool = node.books.pool
-    needed = Demand(job.stop, 0).prompt_pages(pool.page_tokens) - len(prefix.pages)
+    pool, needed = node.books.pool, _needed(node, job, prefix)
     for entry in prefix.entries:
         entry.users += 1
     make_room(node, needed, now)

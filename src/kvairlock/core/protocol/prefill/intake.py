@@ -16,7 +16,7 @@ from kvairlock.core.protocol.ledger import judge_ticket
 from kvairlock.core.protocol.prefill.job import Job
 from kvairlock.core.protocol.prefill.receipts import send_receipt
 from kvairlock.core.protocol.prefill.state import PrefillState
-from kvairlock.core.terms import Claimant, Instant, Owner, after
+from kvairlock.core.terms import Claimant, Instant, Owner, after, pages_for
 
 STAGE = Stage.PREFILL_ADMISSION
 NO_TICKET = Refusal(Reason.FORGED, STAGE, "there is no ticket that names a request")
@@ -71,6 +71,9 @@ def _judge_grant(
         return NO_TICKET
     if ticket.owner.transfer != asked.transfer:
         return Refusal(Reason.IDENTITY, STAGE, "the grant names another request than its ticket")
+    size = node.books.pool.page_tokens
+    if asked.window_pages < pages_for(asked.presented.prompt_tokens, size):
+        return Refusal(Reason.MALFORMED, STAGE, "the window has too little room for the prompt")
     if not 0 <= asked.seed < SEEDS:
         return Refusal(Reason.MALFORMED, STAGE, "the grant's seed is out of range")
     if asked.layout != node.layout:

@@ -10,7 +10,7 @@ from kvairlock.core.ends import End
 from kvairlock.core.errors import InvariantBroken
 from kvairlock.core.events import Granted
 from kvairlock.core.memory.pool import Lease
-from kvairlock.core.memory.prefixes import Key, Match
+from kvairlock.core.memory.prefixes import Match
 from kvairlock.core.messages import RequestTicket
 from kvairlock.core.protocol.handoff import HandoffStage
 from kvairlock.core.terms import Instant, Owner, Pages, TransferId
@@ -83,8 +83,3 @@ class Job:
         """All pages in token order, shape (pages,)."""
         own = self.lease.pages if self.lease else NO_PAGES
         return np.concatenate([self.prefix.pages, own])
-
-    @property
-    def keys(self) -> tuple[Key, ...]:
-        """Scope and key of each full page."""
-        return tuple((self.ticket.scope, key) for key in self.asked.page_keys)
