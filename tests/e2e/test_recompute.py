@@ -91,8 +91,9 @@ def hold_mid_transfer(stack: Served, threads: ThreadPoolExecutor, decode: str) -
     """Ask for a prompt whose transfer halts after some pieces; return its pseudonym too."""
     stack.client.point("prefill-0", "arm", "write.piece", after=PIECES)
     asked = ask(stack, threads, "acme", decode)
-    transfer = stack.client.held("prefill-0", "write.piece").split(" ")[1]
-    return asked, stack.records.transfer(transfer)
+    window = stack.client.held("prefill-0", "write.piece").split(" ")[0]
+    request: str = stack.one("window_granted", window=window)["request"]
+    return asked, request
 
 
 def ask(stack: Served, threads: ThreadPoolExecutor, tenant: str, decode: str) -> Asked:

@@ -71,7 +71,7 @@ class PrefillHost(Host):
             equipment.memory, self._write_ended, self.points, repeated=self._write_repeated
         )
         self.granted: dict[WindowId, GrantedWindow] = {}
-        self.writing: dict[WindowId, TransferId] = {}
+        self.writing: dict[str, Write] = {}
         self.tokens: dict[TransferId, NDArray[np.int32]] = {}
         self._has_work = anyio.Event()
         # Page keys never leave this process: a key of its own makes them worthless elsewhere.
@@ -90,7 +90,7 @@ class PrefillHost(Host):
                 log.warning("unexpected message", kind=type(message).__name__, peer=peer.node)
 
     def _grant(self, peer: Peer, grant: Grant, file: int) -> None:
-        if grant.window in self.granted or grant.window in self.writing:
+        if self._has_window(grant.window):
             # The window is known, and the core will ignore the grant: only this file is too many.
             os.close(file)
         else:
@@ -114,6 +114,10 @@ class PrefillHost(Host):
         )
         if grant.transfer not in self.machine.jobs:
             self.tokens.pop(grant.transfer, None)
+
+    def _has_window(self, window: WindowId) -> bool:
+        writing = any(write.window == window for write in self.writing.values())
+        return window in self.granted or writing
 
     def _page_keys(self, tokens: NDArray[np.int32]) -> tuple[bytes, ...]:
         """Chain a key over the full pages: a page matches only behind the same beginning."""
@@ -162,19 +166,22 @@ class PrefillHost(Host):
         window = self.granted.pop(effect.window)
         # A window with too little room ends the write failed: the writer checks the grant.
         offsets = window.offsets[: len(effect.pages)]
-        self.writing[effect.window] = effect.transfer
-        self.writer.submit(effect.window, effect.pages, window.file, offsets)
+        name = f"{effect.window} {effect.transfer}"
+        self.writing[name] = effect
+        self.writer.submit(name, effect.pages, window.file, offsets)
 
     def _write_ended(self, end: WriteEnd) -> None:
-        window = WindowId(end.write)
-        done = end.status is WriteStatus.DONE
+        write, done = self.writing.pop(end.write), end.status is WriteStatus.DONE
         if not done:
-            log.warning("write failed", window=window, reason=end.reason)
-        transfer = self.writing.pop(window)
-        self.tell_from_thread(WriteEnded(transfer, window, done, end.bytes_written))
+            log.warning("write failed", window=write.window, reason=end.reason)
+        ended = WriteEnded(write.transfer, write.window, done, end.bytes_written)
+        self.tell_from_thread(ended)
 
     def _write_repeated(self, end: WriteEnd) -> None:
-        fields: dict[str, Value] = {"window": end.write, "bytes_written": end.bytes_written}
+        fields: dict[str, Value] = {
+            "window": end.write.split(" ", 1)[0],
+            "bytes_written": end.bytes_written,
+        }
         self.has.sink.record("write_repeated", None, fields)
 
     # Computing
