@@ -165,7 +165,15 @@ class World:
         owner = Owner(tenant, name, attempt)
         digest = f"{tenant} {name} {attempt} {self._next.tag}".encode()
         ticket = RequestTicket(
-            owner, digest, len(tokens), max_tokens, choices, scope, UNIX_S + 60, name
+            owner,
+            digest,
+            len(tokens),
+            max_tokens,
+            choices,
+            scope,
+            UNIX_S + 60,
+            name,
+            self.decode.peer,
         )
         request = Request(owner.transfer, tokens, digest, self._next.tag, ticket)
         self.requests[request.transfer] = self.by_digest[digest] = request

@@ -334,7 +334,7 @@ def a_write_goes_on_after_the_client_has_left(world: World) -> Saw:
     return saw(world, owner)
 
 
-VERDICT = (Guard.OUTCOME, Guard.RANGE, Guard.PAGE_INDEX, Guard.INTEGRITY)
+VERDICT = (Guard.OUTCOME, Guard.INPUT, Guard.RANGE, Guard.PAGE_INDEX, Guard.INTEGRITY)
 SMALL_PREFILL = Setup(policy=DIRECT, prefill_pages=4)
 TWO_PAGES = Setup(policy=DIRECT, decode_pages=3, prefills=("p", "q"))
 
@@ -373,7 +373,7 @@ CASES = [
         "foreign",
         Reason.CONTEXT_LENGTH,
         Stage.PREFILL_ADMISSION,
-        shadows=off(Guard.RANGE, Guard.PAGE_INDEX, Guard.INTEGRITY, Guard.SCRUB),
+        shadows=off(Guard.INPUT, Guard.RANGE, Guard.PAGE_INDEX, Guard.INTEGRITY, Guard.SCRUB),
         carriers=off(Guard.OUTCOME),
         setup=SMALL_PREFILL,
     ),
@@ -432,7 +432,7 @@ CASES = [
         Guard.INPUT,
         prefill_computes_another_prompt,
         "foreign",
-        Reason.INPUT,
+        Reason.COMPUTED_INPUT,
         Stage.VERDICT,
     ),
     Case(

@@ -268,7 +268,7 @@ REFUSED = [
     ({"outcome": End.REJECTED}, Reason.PEER_REJECTED),
     ({"outcome": End.FAILED}, Reason.PEER_REJECTED),
     ({"window": "w9"}, Reason.IDENTITY),
-    ({"input_digest": b""}, Reason.INPUT),
+    ({"input_digest": b""}, Reason.COMPUTED_INPUT),
     ({"layout": ""}, Reason.MODEL_LAYOUT),
     ({"pages": (0,)}, Reason.PAGE_INDEX),
     ({"stop": 5}, Reason.RANGE),
@@ -321,7 +321,7 @@ def test_an_engine_that_failed_at_prefill_never_recovers() -> None:
     world, request = reach("computing", COPY, LIMITS)
     world.prefill.compute_fails(request.transfer)
     world.deliver_all()
-    assert world.refusal(request).reason is Reason.INVARIANT
+    assert world.refusal(request).reason is Reason.ENGINE
     assert_nothing_spent(world)
     finish_all(world)
 
@@ -333,7 +333,7 @@ def test_what_is_read_never_recovers(stage: str) -> None:
     assert world.refusal(slow).reason is Reason.TIMEOUT
     world, broken = reach(stage, COPY, LIMITS)
     world.decode.tell(EngineFailed(broken.transfer, "it raised"))
-    assert world.refusal(broken).reason is Reason.INVARIANT
+    assert world.refusal(broken).reason is Reason.ENGINE
     assert_nothing_spent(world)
 
 

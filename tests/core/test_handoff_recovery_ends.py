@@ -56,7 +56,7 @@ OUTCOMES = {
     "cancelled": (End.CANCELLED, Reason.CANCELLED, Stage.GATEWAY),
     "full": (End.REJECTED, Reason.CAPACITY, Stage.DECODE),
     "late": (End.TIMED_OUT, Reason.TIMEOUT, Stage.DECODE),
-    "broken": (End.FAILED, Reason.INVARIANT, Stage.DECODE),
+    "broken": (End.FAILED, Reason.ENGINE, Stage.DECODE),
 }
 HEAD, *ROWS = [line.split() for line in PHASES_GRID.strip().splitlines()]
 assert tuple(row[0] for row in ROWS) == PHASES

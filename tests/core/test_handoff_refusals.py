@@ -114,7 +114,7 @@ def test_refused_receipts_confirm_no_tokens() -> None:
     world.settle()
     ended = world.ended(request)
     assert ended.refusal is not None
-    assert ended.refusal.reason is Reason.INPUT
+    assert ended.refusal.reason is Reason.COMPUTED_INPUT
     assert ended.computed_tokens == 0
     world.assert_baseline()
 
@@ -126,7 +126,7 @@ def test_refused_receipts_confirm_no_tokens() -> None:
         ({"outcome": End.CANCELLED}, Reason.PEER_REJECTED),
         ({"outcome": End.TIMED_OUT}, Reason.PEER_REJECTED),
         ({"window": "w9"}, Reason.IDENTITY),
-        ({"input_digest": b""}, Reason.INPUT),
+        ({"input_digest": b""}, Reason.COMPUTED_INPUT),
         ({"layout": ""}, Reason.MODEL_LAYOUT),
         ({"pages": (0, 0)}, Reason.PAGE_INDEX),
         ({"pages": (0,)}, Reason.PAGE_INDEX),
@@ -210,7 +210,7 @@ def test_a_failure_of_prefill_crosses_as_a_failure(answer: str) -> None:
         world.prefill.write_fails(request.transfer)
     world.settle()
     ended = world.ended(request)
-    expected = {"engine": Reason.INVARIANT, "write": Reason.PEER_LOST}[answer]
+    expected = {"engine": Reason.ENGINE, "write": Reason.PEER_LOST}[answer]
     assert ended.refusal is not None
     assert (ended.end, ended.refusal.reason) == (End.FAILED, expected)
     assert not world.reads
@@ -224,7 +224,7 @@ def test_an_engine_that_fails_in_a_step_ends_that_request_after_the_step() -> No
     world.decode.tell(EngineFailed(request.transfer, "it raised"))
     assert world.pages_free() < 14
     world.decode.step_end()
-    assert world.refusal(request).reason is Reason.INVARIANT
+    assert world.refusal(request).reason is Reason.ENGINE
     world.manual.clear()
     world.complete(other)
     world.assert_baseline()

@@ -52,6 +52,7 @@ REASON_GRID = """
 identity          peer    502    handoff_identity_mismatch    -       failed
 tenant            client  403    ticket_of_another_tenant     -       rejected
 input             client  403    ticket_for_another_input     -       rejected
+computed_input    peer    502    handoff_input_mismatch       -       failed
 model_layout      peer    502    model_layout_mismatch        -       failed
 version           peer    502    version_mismatch             -       failed
 page_index        peer    502    handoff_page_index_mismatch  -       failed
@@ -72,6 +73,7 @@ tenant_share      load    429    tenant_share_exceeded        2       rejected
 route_closed      load    503    route_closed                 5       rejected
 timeout           load    504    timed_out                    2       timed_out
 cancelled         client  499    client_left                  -       cancelled
+engine            ours    500    engine_failed                -       failed
 invariant         ours    500    isolation_invariant_broken   -       failed
 """
 

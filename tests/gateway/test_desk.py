@@ -47,6 +47,9 @@ class Wires:
     def layout(self, name: NodeName) -> str:
         return "layout"
 
+    def peer(self, name: NodeName) -> Peer:
+        return Peer(name, Role.DECODE, Incarnation("d-1"))
+
 
 @pytest.fixture
 def wires() -> Wires:

@@ -11,13 +11,16 @@ from hypothesis import strategies as st
 
 from kvairlock.core.errors import PeerMisbehaved, Reason
 from kvairlock.core.messages import RequestTicket
-from kvairlock.core.terms import Owner
+from kvairlock.core.terms import Incarnation, NodeName, Owner, Peer, Role
 from kvairlock.wire import tickets
 from kvairlock.wire.keys import KEY_BYTES, KEY_ID_BYTES, MAC_BYTES, Keyring
 
 NEW, OLD, STRANGE = (bytes([n]) * KEY_BYTES for n in (1, 2, 3))
 RING = Keyring({"new": NEW, "old": OLD})
-TICKET = RequestTicket(Owner("alice", "r1", 1), b"digest", 6, 2, 1, "team", 1_700_000_000, "salt")
+DECODE = Peer(NodeName("d"), Role.DECODE, Incarnation("d-1"))
+TICKET = RequestTicket(
+    Owner("alice", "r1", 1), b"digest", 6, 2, 1, "team", 1_700_000_000, "salt", DECODE
+)
 SIGNED = tickets.sign(RING, TICKET)
 
 

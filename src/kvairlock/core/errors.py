@@ -31,6 +31,7 @@ class Reason(StrEnum):
     IDENTITY = "identity"
     TENANT = "tenant"
     INPUT = "input"
+    COMPUTED_INPUT = "computed_input"
     MODEL_LAYOUT = "model_layout"
     VERSION = "version"
     PAGE_INDEX = "page_index"
@@ -51,6 +52,7 @@ class Reason(StrEnum):
     ROUTE_CLOSED = "route_closed"
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
+    ENGINE = "engine"
     INVARIANT = "invariant"
 
 
@@ -68,6 +70,7 @@ REASONS: dict[Reason, ReasonRow] = {
     Reason.IDENTITY: ReasonRow(Fault.PEER, 502, "handoff_identity_mismatch"),
     Reason.TENANT: ReasonRow(Fault.CLIENT, 403, "ticket_of_another_tenant"),
     Reason.INPUT: ReasonRow(Fault.CLIENT, 403, "ticket_for_another_input"),
+    Reason.COMPUTED_INPUT: ReasonRow(Fault.PEER, 502, "handoff_input_mismatch"),
     Reason.MODEL_LAYOUT: ReasonRow(Fault.PEER, 502, "model_layout_mismatch"),
     Reason.VERSION: ReasonRow(Fault.PEER, 502, "version_mismatch"),
     Reason.PAGE_INDEX: ReasonRow(Fault.PEER, 502, "handoff_page_index_mismatch"),
@@ -88,6 +91,7 @@ REASONS: dict[Reason, ReasonRow] = {
     Reason.ROUTE_CLOSED: ReasonRow(Fault.LOAD, 503, "route_closed", retry_after_s=5),
     Reason.TIMEOUT: ReasonRow(Fault.LOAD, 504, "timed_out", retry_after_s=2),
     Reason.CANCELLED: ReasonRow(Fault.CLIENT, 499, "client_left"),
+    Reason.ENGINE: ReasonRow(Fault.OURS, 500, "engine_failed"),
     Reason.INVARIANT: ReasonRow(Fault.OURS, 500, "isolation_invariant_broken"),
 }
 

@@ -198,10 +198,17 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class Digested:
-    """The sealed pages have these digests."""
+    """The sealed pages have these digests.
+
+    Args:
+        transfer: The transfer.
+        digests: Digest of each page.
+        input_digest: Keyed digest of the tokens that the engine was really fed.
+    """
 
     transfer: TransferId
     digests: tuple[int, ...]
+    input_digest: bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from kvairlock.core.ends import End
 from kvairlock.core.errors import Refusal
 from kvairlock.core.promise.capacity import CapacityReport
-from kvairlock.core.terms import NodeName, Owner, TransferId, WindowId
+from kvairlock.core.terms import NodeName, Owner, Peer, Role, TransferId, WindowId
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,8 @@ class RequestTicket:
         scope: Who may share prefix pages: empty for nobody, else a declared scope.
         expires_unix_s: Wall-clock second after which the ticket is worthless.
         salt: Random, so that equal requests have unequal tickets.
+        receiver: The life of the decode node that it is good for; what it remembers of used
+            tickets ends with that life, and so do they.
     """
 
     owner: Owner
@@ -40,6 +42,7 @@ class RequestTicket:
     scope: str
     expires_unix_s: int
     salt: str
+    receiver: Peer
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,3 +278,22 @@ Message = (
     | Beat
     | Drill
 )
+
+_ANY = frozenset(Role)
+
+SENDERS: dict[type[Message], frozenset[Role]] = {
+    Submit: frozenset({Role.GATEWAY}),
+    Cancel: frozenset({Role.GATEWAY}),
+    Grant: frozenset({Role.DECODE}),
+    Withdraw: frozenset({Role.DECODE}),
+    Released: frozenset({Role.PREFILL}),
+    Receipt: frozenset({Role.PREFILL}),
+    Ruling: frozenset({Role.DECODE}),
+    Chunk: frozenset({Role.DECODE}),
+    Ended: frozenset({Role.DECODE}),
+    NodeStatus: frozenset({Role.PREFILL, Role.DECODE}),
+    Inspect: frozenset({Role.GATEWAY}),
+    Beat: _ANY,
+    Drill: frozenset({Role.GATEWAY}),
+}
+"""Who may say what: the key of the cluster makes a peer, its role makes what it may ask for."""

@@ -140,14 +140,20 @@ CASES = (
         {"incident": (Expect(refusal="prefill_rejected", http_status=502),)},
     ),
     Case(
-        "range alone",
+        "input alone",
         (*ALONE, Guard.OUTCOME),
+        "direct",
+        {"incident": (Expect(refusal="handoff_input_mismatch", http_status=502),)},
+    ),
+    Case(
+        "range alone",
+        (*ALONE, Guard.OUTCOME, Guard.INPUT),
         "direct",
         {"incident": (Expect(refusal="handoff_range_mismatch", http_status=502),)},
     ),
     Case(
         "integrity alone",
-        (*ALONE, Guard.OUTCOME, Guard.RANGE, Guard.PAGE_INDEX),
+        (*ALONE, Guard.OUTCOME, Guard.INPUT, Guard.RANGE, Guard.PAGE_INDEX),
         "direct",
         {"incident": (Expect(refusal="missing_evidence", http_status=502),)},
     ),

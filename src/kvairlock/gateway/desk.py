@@ -24,7 +24,7 @@ import anyio
 from kvairlock.core.ends import end_for
 from kvairlock.core.errors import PeerMisbehaved, Reason, Refusal, Stage
 from kvairlock.core.messages import Cancel, Chunk, Ended, Message, RequestTicket, Submit
-from kvairlock.core.terms import NS_PER_MS, Instant, NodeName, Owner, TransferId
+from kvairlock.core.terms import NS_PER_MS, Instant, NodeName, Owner, Peer, TransferId
 from kvairlock.gateway.completions import CompletionRequest
 from kvairlock.gateway.mailbox import Mailbox
 from kvairlock.gateway.nodes import NodeDown, OutboxFull
@@ -49,6 +49,9 @@ class Post(Protocol):
 
     def layout(self, name: NodeName) -> str:
         """Return the page layout that a node stated. Raises NodeDown."""
+
+    def peer(self, name: NodeName) -> Peer:
+        """Return which life of a node the channel leads to. Raises NodeDown."""
 
 
 class FlightState(StrEnum):
@@ -144,7 +147,8 @@ class Desk:
         tokens = request.prompt_tokens.astype("<i4").tobytes()
         try:
             layout = self._nodes.layout(route.decode)
-            ticket = self._sign(owner, scope, request, layout, tokens)
+            receiver = self._nodes.peer(route.decode)
+            ticket = self._sign(owner, scope, request, receiver, layout, tokens)
             submit = _submit(owner, request, route, tokens, believed or ticket)
             self._nodes.post(route.decode, submit)
         except NodeDown as error:
@@ -209,7 +213,13 @@ class Desk:
         return Instant(clock.now() + (total_ms + stages.lost_ms) * NS_PER_MS)
 
     def _sign(
-        self, owner: Owner, scope: str, request: CompletionRequest, layout: str, tokens: bytes
+        self,
+        owner: Owner,
+        scope: str,
+        request: CompletionRequest,
+        receiver: Peer,
+        layout: str,
+        tokens: bytes,
     ) -> bytes:
         salt = secrets.token_hex(16)
         digest = input_digest(self._ring, self._ring.active_id, salt, layout, tokens)
@@ -222,6 +232,7 @@ class Desk:
             scope=scope,
             expires_unix_s=int(time.time()) + self._ticket_s,
             salt=salt,
+            receiver=receiver,
         )
         return tickets.sign(self._ring, ticket)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from starlette.responses import JSONResponse
 
-from kvairlock.core.ends import End
+from kvairlock.core.ends import ENDS, ClientGets
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.messages import Ended
 
@@ -100,7 +100,7 @@ def refusal_of(ended: Ended) -> Refusal | None:
     """
     if ended.refusal is not None:
         return ended.refusal
-    if ended.end is End.COMPLETED:
+    if ENDS[ended.end].client is ClientGets.ANSWER:
         return None
     message = f"the decode node ended the request as {ended.end} and gave no reason"
     return Refusal(Reason.MISSING_EVIDENCE, Stage.GATEWAY, message)

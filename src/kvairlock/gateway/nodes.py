@@ -19,7 +19,7 @@ import structlog
 
 from kvairlock.core.errors import KvairlockError, Misuse, PeerIncompatible, PeerMisbehaved, Reason
 from kvairlock.core.messages import Beat, Chunk, Ended, Inspect, Message, NodeStatus, Submit
-from kvairlock.core.terms import NodeName, Role
+from kvairlock.core.terms import NodeName, Peer, Role
 from kvairlock.gateway.mailbox import Mailbox
 from kvairlock.gateway.routes import NodeState, Routes
 from kvairlock.runtime import clock
@@ -147,6 +147,17 @@ class Nodes:
         if connection is None or connection.link.hello is None:
             raise NodeDown(f"{name} is not connected")
         return connection.link.hello.layout
+
+    def peer(self, name: NodeName) -> Peer:
+        """Return which life of a node the channel leads to.
+
+        Raises:
+            NodeDown: There is no channel to it.
+        """
+        connection = self._open.get(name)
+        if connection is None:
+            raise NodeDown(f"{name} is not connected")
+        return connection.link.peer
 
     async def _keep(self, name: NodeName, role: Role, receiver: Receiver) -> None:
         wait_ms = BACKOFF_FIRST_MS

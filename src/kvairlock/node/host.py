@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
@@ -28,7 +29,7 @@ from kvairlock.core.errors import KvairlockError, Misuse, PeerMisbehaved, Reason
 from kvairlock.core.events import Event, PeerGone, PeerLost, PeerUp, Presented, ScrubDone
 from kvairlock.core.evidence import EVENTS, Sensitivity
 from kvairlock.core.guards import Guard
-from kvairlock.core.messages import Beat, Drill, Inspect, Message, NodeStatus
+from kvairlock.core.messages import SENDERS, Beat, Drill, Inspect, Message, NodeStatus
 from kvairlock.core.node import LedgerBroken, Node
 from kvairlock.core.promise.capacity import CapacityReport
 from kvairlock.core.terms import NodeName, Peer, Role
@@ -254,6 +255,11 @@ class Host(ABC):
         self.tell(PeerUp(peer))
 
     def _hears(self, peer: Peer, message: Message, file: int | None) -> None:
+        if peer.role not in SENDERS[type(message)]:
+            if file is not None:
+                os.close(file)
+            self._frame_refused(peer.node, f"{type(message).__name__} is not for a {peer.role}")
+            return
         match message:
             case Beat():
                 pass

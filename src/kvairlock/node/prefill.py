@@ -23,7 +23,7 @@ from kvairlock.core.effects import (
     Value,
     Write,
 )
-from kvairlock.core.errors import Stage
+from kvairlock.core.errors import Refusal, Stage
 from kvairlock.core.events import (
     Digested,
     Granted,
@@ -39,10 +39,27 @@ from kvairlock.node.host import Equipment, Host, token_ids
 from kvairlock.runtime.ports import WriteEnd, WriteStatus
 from kvairlock.transport.checksums import page_digests
 from kvairlock.transport.writer import Writer
+from kvairlock.wire.keys import input_digest
+from kvairlock.wire.tickets import key_id_of
 
 PAGE_KEY_BYTES = 16
 
 log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """What the engine is fed for a transfer, and how that is digested.
+
+    Args:
+        tokens: Token ids, shape (tokens,).
+        key_id: The key that signed the request's ticket.
+        salt: The ticket's salt.
+    """
+
+    tokens: NDArray[np.int32]
+    key_id: str
+    salt: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +89,7 @@ class PrefillHost(Host):
         )
         self.granted: dict[WindowId, GrantedWindow] = {}
         self.writing: dict[str, Write] = {}
-        self.tokens: dict[TransferId, NDArray[np.int32]] = {}
+        self.fed: dict[TransferId, Fed] = {}
         self._has_work = anyio.Event()
         # Page keys never leave this process: a key of its own makes them worthless elsewhere.
         self._page_key = secrets.token_bytes(32)
@@ -97,7 +114,8 @@ class PrefillHost(Host):
             self.granted[grant.window] = GrantedWindow(grant.transfer, file, grant.offsets)
         presented = self.present(grant.ticket, None, grant.tokens, Stage.PREFILL_ADMISSION)
         tokens = token_ids(grant.tokens[: len(grant.tokens) // 4 * 4])
-        self.tokens.setdefault(grant.transfer, tokens)
+        salt = "" if isinstance(presented.ticket, Refusal) else presented.ticket.salt
+        self.fed.setdefault(grant.transfer, Fed(tokens, key_id_of(grant.ticket), salt))
         self.tell(
             Granted(
                 transfer=grant.transfer,
@@ -113,7 +131,7 @@ class PrefillHost(Host):
             )
         )
         if grant.transfer not in self.machine.jobs:
-            self.tokens.pop(grant.transfer, None)
+            self.fed.pop(grant.transfer, None)
 
     def _has_window(self, window: WindowId) -> bool:
         writing = any(write.window == window for write in self.writing.values())
@@ -138,7 +156,7 @@ class PrefillHost(Host):
                 self._start_compute(effect)
             case StopCompute(transfer):
                 self.computing.stop(transfer)
-                self.tokens.pop(transfer, None)
+                self.fed.pop(transfer, None)
             case Digest():
                 self.start(self._digest, effect)
             case Write():
@@ -151,16 +169,26 @@ class PrefillHost(Host):
                 log.error("effect of another node", kind=type(effect).__name__)
 
     def _start_compute(self, effect: StartCompute) -> None:
-        tokens = self.tokens[effect.transfer]
+        tokens = self.fed[effect.transfer].tokens
         prompt = Prompt(tokens, effect.table, effect.start, effect.stop)
         self.computing.start(effect.transfer, prompt)
         self._has_work.set()
 
     async def _digest(self, effect: Digest) -> None:
+        computed = self._input_digest(effect.transfer)
         digests = await anyio.to_thread.run_sync(
             page_digests, self.has.memory.array, effect.pages, effect.seed
         )
-        self.tell(Digested(effect.transfer, digests))
+        self.tell(Digested(effect.transfer, digests, computed))
+
+    def _input_digest(self, transfer: TransferId) -> bytes:
+        """Digest the tokens that the engine was fed, not those that came with the grant."""
+        job, fed = self.machine.jobs.get(transfer), self.fed.get(transfer)
+        if job is None or fed is None:
+            return b""
+        tokens = fed.tokens[: job.stop].astype("<i4").tobytes()
+        layout = self.has.layout.digest
+        return input_digest(self.has.ring, fed.key_id, fed.salt, layout, tokens)
 
     def _write(self, effect: Write) -> None:
         window = self.granted.pop(effect.window)

@@ -5,8 +5,9 @@
     any owned stage -retire-> DRAINING -fence-> FENCED -scrub-> SCRUBBED -free-> FREE
     any owned stage, DRAINING -quarantine-> QUARANTINED -fence-> FENCED
 
-Empty cells are refusals. Only one edge leads to FREE. The diagram in the docs, the exhaustive test
-and the vectorised lookup below all read `TABLE`.
+Quarantine marks pages whose content nobody vouches for; they come back the same way, on the same
+evidence. Empty cells are refusals. Only one edge leads to FREE. The diagram in the docs, the
+exhaustive test and the vectorised lookup below all read `TABLE`.
 """
 
 from __future__ import annotations

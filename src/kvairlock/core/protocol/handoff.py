@@ -146,7 +146,7 @@ def _identity(want: Expectation, got: Receipt) -> Refusal | None:
 def _input(want: Expectation, got: Receipt) -> Refusal | None:
     if got.input_digest == want.input_digest:
         return None
-    return _refuse(Reason.INPUT, "prefill computed another input than was asked for")
+    return _refuse(Reason.COMPUTED_INPUT, "prefill computed another input than was asked for")
 
 
 def _layout(want: Expectation, got: Receipt) -> Refusal | None:

@@ -14,11 +14,12 @@ from kvairlock.core.memory.page import Verb
 from kvairlock.core.memory.pool import Pool
 from kvairlock.core.messages import RequestTicket
 from kvairlock.core.promise.capacity import CapacityReport
-from kvairlock.core.terms import Owner
+from kvairlock.core.terms import Owner, Peer
 
 VIOLATIONS = frozenset(
     {
         Reason.IDENTITY,
+        Reason.COMPUTED_INPUT,
         Reason.MODEL_LAYOUT,
         Reason.PAGE_INDEX,
         Reason.RANGE,
@@ -90,12 +91,13 @@ def verb_for(refusal: Refusal | None) -> Verb:
 
 
 def judge_ticket(
-    presented: Presented, guards: GuardSet, stage: Stage
+    presented: Presented, receiver: Peer, guards: GuardSet, stage: Stage
 ) -> tuple[RequestTicket | None, Refusal | None]:
-    """Judge a ticket and what came with it: the tenant, the input, the time.
+    """Judge a ticket and what came with it: the tenant, the receiver, the input, the time.
 
     Args:
         presented: The ticket as far as its signature vouches for it.
+        receiver: The decode node to which it was presented, in its present life.
         guards: `ticket` may be off in drills.
         stage: Where it is judged.
     """
@@ -106,6 +108,9 @@ def judge_ticket(
         return ticket, None
     if presented.tenant != ticket.owner.tenant:
         return ticket, Refusal(Reason.TENANT, stage, "the ticket was issued to another tenant")
+    if ticket.receiver != receiver:
+        message = "the ticket was issued for another node, or for another life of this one"
+        return ticket, Refusal(Reason.REPLAYED, stage, message)
     matches = presented.input_digest == ticket.input_digest
     if not matches or presented.prompt_tokens != ticket.prompt_tokens:
         return ticket, Refusal(Reason.INPUT, stage, "the ticket was issued for another input")

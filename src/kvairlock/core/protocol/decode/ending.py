@@ -32,7 +32,8 @@ def finish(node: DecodeState, reception: Reception, refusal: Refusal | None, now
         _stop_filling(node, reception, end, refusal)
     reception.stage = handoff.advance(reception.stage, Signal.CLOSE)
     _tell(node, reception, end, refusal)
-    _give_back(node, reception, refusal, now)
+    if ENDS[end].drains:
+        _give_back(node, reception, refusal, now)
 
 
 def fail_or_recover(

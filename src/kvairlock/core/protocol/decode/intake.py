@@ -24,7 +24,7 @@ NO_TICKET = Refusal(Reason.FORGED, STAGE, "there is no ticket that names a reque
 
 def submitted(node: DecodeState, asked: Submitted, now: Instant) -> None:
     """Admit a request to the queue, or refuse it with its reason."""
-    ticket, refusal = judge_ticket(asked.presented, node.books.guards, STAGE)
+    ticket, refusal = judge_ticket(asked.presented, node.me, node.books.guards, STAGE)
     if ticket is None:
         _refuse(node, asked, refusal or NO_TICKET)
         return

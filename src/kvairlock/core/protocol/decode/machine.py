@@ -27,7 +27,7 @@ from kvairlock.core.messages import Cancel, Receipt, Released
 from kvairlock.core.protocol.decode import ending, grants, intake, reading, verdicts
 from kvairlock.core.protocol.decode.state import DecodeState
 from kvairlock.core.protocol.handoff import HandoffStage
-from kvairlock.core.terms import Instant, Peer, TransferId
+from kvairlock.core.terms import Instant, Peer, Role, TransferId
 
 
 class DecodeNode(DecodeState):
@@ -85,7 +85,7 @@ class DecodeNode(DecodeState):
                 ending.completed(self, name, now)
             case EngineFailed(name, message):
                 self.let_go(name, Hold.FILL)
-                refusal = Refusal(Reason.INVARIANT, Stage.DECODE, message)
+                refusal = Refusal(Reason.ENGINE, Stage.DECODE, message)
                 ending.finish_named(self, name, refusal, now)
             case Told(peer, Cancel(name)):
                 ending.cancelled(self, peer, name, now)
@@ -117,7 +117,8 @@ class DecodeNode(DecodeState):
             self.books.record_ignored(None, "released", "no such window of this writer")
 
     def _peer_up(self, peer: Peer) -> None:
-        self.peers[peer.node] = peer
+        if peer.role is Role.PREFILL:
+            self.peers[peer.node] = peer
         self.books.record("peer_up", None, peer=peer.node, peer_incarnation=peer.incarnation)
 
     def _settle(self, now: Instant) -> None:

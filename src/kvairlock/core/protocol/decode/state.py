@@ -42,6 +42,7 @@ class DecodeState:
         layout: str,
     ) -> None:
         self.books = Ledger(report, guards)
+        self.me = Peer(report.node, report.role, report.incarnation)
         self.limits, self.policy, self.layout = limits, policy, layout
         self.receptions: dict[TransferId, Reception] = {}
         self.holding: dict[tuple[TransferId, Hold], Lease] = {}

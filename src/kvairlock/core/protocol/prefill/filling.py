@@ -117,7 +117,7 @@ def digested(node: PrefillState, event: Digested) -> None:
     """The sealed pages are digested: write them."""
     job = node.let_go(event.transfer, Hold.COMPUTE)
     if job is not None:
-        job.digests = event.digests
+        job.digests, job.input_digest = event.digests, event.input_digest
         job.own.hold(Hold.WRITE)
         node.emit(Write(job.name, job.asked.window, job.table))
 

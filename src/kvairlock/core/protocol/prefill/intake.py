@@ -28,7 +28,7 @@ def granted(node: PrefillState, asked: Granted, now: Instant) -> None:
     """Queue a prompt, or refuse it with its reason: the refusal crosses as one."""
     if _is_repeated(node, asked):
         return
-    ticket, refusal = judge_ticket(asked.presented, node.books.guards, STAGE)
+    ticket, refusal = judge_ticket(asked.presented, asked.decode, node.books.guards, STAGE)
     refusal = refusal or _judge_grant(node, ticket, asked)
     if ticket is None or refusal is not None:
         owner = ticket.owner if ticket else Owner.named("", asked.transfer)

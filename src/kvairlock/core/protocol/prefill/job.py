@@ -45,6 +45,7 @@ class Job:
         prefix: Shared pages that are not computed again.
         lease: The own pages, behind the shared ones.
         digests: Digest of each page once sealed.
+        input_digest: Keyed digest of what was computed, once sealed.
     """
 
     asked: Granted
@@ -56,6 +57,7 @@ class Job:
     prefix: Match = EMPTY
     lease: Lease | None = None
     digests: tuple[int, ...] = ()
+    input_digest: bytes = b""
 
     @property
     def name(self) -> TransferId:

@@ -93,7 +93,7 @@ class PrefillNode(PrefillState):
     def _engine_failed(self, name: TransferId, message: str, now: Instant) -> None:
         job = self.let_go(name, Hold.COMPUTE)
         if job is not None:
-            ending.fail(self, job, Refusal(Reason.INVARIANT, Stage.PREFILL, message), now)
+            ending.fail(self, job, Refusal(Reason.ENGINE, Stage.PREFILL, message), now)
 
     def _settle(self, now: Instant) -> None:
         self.books.drain.turn(now)

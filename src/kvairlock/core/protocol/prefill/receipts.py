@@ -37,7 +37,7 @@ def send_receipt(
         outcome=outcome,
         refusal=refusal,
         window=asked.window,
-        input_digest=asked.presented.input_digest,
+        input_digest=done.input_digest if done else b"",
         layout=node.layout,
         pages=tuple(range(len(digests))),
         start=0,
