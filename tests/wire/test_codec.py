@@ -299,3 +299,9 @@ def test_bodies_with_other_values_are_messages_or_refused(name: str, data: st.Da
         assert found is Reason.MALFORMED
     else:
         assert type(found) is type(EXAMPLES[name])
+
+
+def test_a_name_of_absurd_length_is_refused_and_never_read_as_a_number() -> None:
+    body = {"transfer": "x/" + "9" * 5000}
+    assert refused(enveloped("cancel", [], body)).reason is Reason.MALFORMED
+    assert Owner.named("t", TransferId("x/" + "9" * 5000)) == Owner("t", "x", 0)
