@@ -175,9 +175,9 @@ def test_a_landing_that_takes_too_long_and_the_ruling_that_prefill_waits_for(
 ) -> None:
     stack.client.point("decode-copy", "arm", "land")
     response = stack.post(stack.canaries.prompt("acme", 300), COPY)
-    row = REASONS[Reason.MISSING_EVIDENCE]
+    row = REASONS[Reason.TIMEOUT]
     assert (response.status_code, error_of(response)["code"]) == (row.http_status, row.code)
-    assert end_of(stack, response) == ("failed", "missing_evidence")
+    assert end_of(stack, response) == ("timed_out", "timeout")
     at_prefill = stack.one("request_ended", request=request_of(stack, response), role="prefill")
     assert at_prefill["end"] in {"timed_out", "failed"}  # its own deadline, or decode's ruling
     wait_for("its pages to drain", lambda: _free(stack, "prefill-0") == 64 or None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import resource
@@ -10,6 +11,7 @@ import signal
 import stat
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 import anyio
 
@@ -57,10 +59,26 @@ async def stop_requested() -> None:
         tasks.start_soon(on_orphaned)
         await ended.wait()
         tasks.cancel_scope.cancel()
+    asyncio.get_running_loop().set_exception_handler(_pass_over_cancelled)
+
+
+def _pass_over_cancelled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What ends the process cancels reads; one that was ready sets a future that has ended."""
+    if not isinstance(context.get("exception"), asyncio.InvalidStateError):
+        loop.default_exception_handler(context)
 
 
 async def _end_of_input() -> None:
-    while True:
-        await anyio.wait_readable(sys.stdin.fileno())
-        if not os.read(sys.stdin.fileno(), 4096):
-            return
+    """Wait until the pipe on stdin ends."""
+    loop, pipe, ended = asyncio.get_running_loop(), sys.stdin.fileno(), anyio.Event()
+
+    def readable() -> None:
+        if not os.read(pipe, 4096):
+            loop.remove_reader(pipe)
+            ended.set()
+
+    loop.add_reader(pipe, readable)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(pipe)

@@ -3,8 +3,25 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
+from typing import TextIO, cast
 
 import structlog
+
+
+class Stderr:
+    """Standard error whose reader may be gone: a log line must not end what it tells about."""
+
+    def write(self, text: str) -> int:
+        """Write, or not."""
+        with suppress(OSError, ValueError):
+            return sys.stderr.write(text)
+        return 0
+
+    def flush(self) -> None:
+        """Flush, or not."""
+        with suppress(OSError, ValueError):
+            sys.stderr.flush()
 
 
 def log_to_stderr(name: str) -> None:
@@ -22,7 +39,7 @@ def log_to_stderr(name: str) -> None:
                 key_order=["timestamp", "level", "process", "event"]
             ),
         ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, Stderr())),
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(process=name)
