@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import anyio
 import anyio.to_thread
@@ -51,11 +50,12 @@ from kvairlock.core.messages import (
 from kvairlock.core.node import Node
 from kvairlock.core.protocol.decode import DecodeNode
 from kvairlock.core.terms import Claimant, NodeName, Peer, TransferId, WindowId
-from kvairlock.engine.sampling import greedy
 from kvairlock.node.answers import Answer, Answers
+from kvairlock.node.batch import Batch, Seat
 from kvairlock.node.computing import Computing, Prompt
-from kvairlock.node.host import Equipment, Host, token_ids
+from kvairlock.node.host import Equipment, Host
 from kvairlock.node.names import fresh_seed, fresh_window
+from kvairlock.node.presenting import token_ids
 from kvairlock.runtime.failpoints import Failpoint
 from kvairlock.runtime.ports import Busy, Opened, ReceivingSide, TransportFull, WindowTampered
 from kvairlock.transport.checksums import page_digests
@@ -63,14 +63,6 @@ from kvairlock.transport.checksums import page_digests
 CHUNK_TOKENS = 256
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """One choice of one request in a batch."""
-
-    answers: Answers
-    choice: int
 
 
 class DecodeHost(Host):
@@ -87,10 +79,10 @@ class DecodeHost(Host):
         self, equipment: Equipment, machine: DecodeNode, landing: ReceivingSide, batch_max: int
     ) -> None:
         super().__init__(equipment, Node(machine))
-        self.machine, self.landing, self.batch_max = machine, landing, batch_max
+        self.machine, self.landing = machine, landing
+        self.batch = Batch(equipment.model, self.cache, self.points, batch_max)
         self.computing = Computing(equipment.model, self.cache, CHUNK_TOKENS, self.tell)
         self.submits: dict[TransferId, Submit] = {}
-        self.active: dict[TransferId, Answers] = {}
         self._has_work = anyio.Event()
 
     # Messages
@@ -109,7 +101,7 @@ class DecodeHost(Host):
                 log.warning("unexpected message", kind=type(message).__name__, peer=peer.node)
 
     def _submit(self, peer: Peer, submit: Submit) -> None:
-        presented = self.present(
+        presented = self.presenter.present(
             submit.ticket, submit.tenant, submit.tokens, Stage.DECODE_ADMISSION
         )
         self.submits.setdefault(submit.transfer, submit)
@@ -160,7 +152,7 @@ class DecodeHost(Host):
             case StopCompute(transfer):
                 self.computing.stop(transfer)
             case StopDecode(transfer):
-                self.active.pop(transfer, None)
+                self.batch.drop(transfer)
             case _:
                 log.error("effect of another node", kind=type(effect).__name__)
 
@@ -228,7 +220,7 @@ class DecodeHost(Host):
             for table in effect.tables
         ]
         gateway = reception.asked.gateway.node
-        self.active[effect.transfer] = Answers(effect.transfer, submit.transfer, gateway, choices)
+        self.batch.add(Answers(effect.transfer, submit.transfer, gateway, choices))
         self._has_work.set()
 
     def _start_compute(self, effect: StartCompute) -> None:
@@ -248,26 +240,26 @@ class DecodeHost(Host):
         Between two steps one chunk is computed of a prompt that this node has to compute itself.
         """
         while True:
-            if not (self.active or self.computing.has_work):
+            if not (self.batch.names or self.computing.has_work):
                 self._has_work = anyio.Event()
                 await self._has_work.wait()
             await self.computing.step()
             await self._step()
 
     async def _step(self) -> None:
-        if not self.active:
-            return
         # Remembered: a deadline may end some of them before the core has answered.
-        began = tuple(self.active)
+        began = self.batch.names
+        if not began:
+            return
         self.tell(StepBegan(began))
-        seats = self._seats()
+        seats = self.batch.seats()
         names = tuple(dict.fromkeys(seat.answers.transfer for seat in seats))
         self._end_step(tuple(name for name in began if name not in names), {})
         if seats:
             await self._read(seats, names)
 
     async def _read(self, seats: list[Seat], names: tuple[TransferId, ...]) -> None:
-        tokens = await anyio.to_thread.run_sync(self._forward, seats)
+        tokens = await anyio.to_thread.run_sync(self.batch.step, seats)
         counts = Counter(
             seat.answers.transfer
             for seat, token in zip(seats, tokens, strict=True)
@@ -284,36 +276,9 @@ class DecodeHost(Host):
         if names:
             self.tell(StepEnded(names, tuple(tokens.get(name, 0) for name in names)))
 
-    def _seats(self) -> list[Seat]:
-        """Choose who takes part: oldest first, and whoever was left out moves ahead."""
-        seats = [Seat(a, choice) for a in self.active.values() for choice in a.open]
-        chosen = seats[: self.batch_max]
-        for name in dict.fromkeys(seat.answers.transfer for seat in chosen):
-            if len(seats) > self.batch_max:
-                self.active[name] = self.active.pop(name)
-        return chosen
-
-    def _forward(self, seats: Sequence[Seat]) -> list[int | None]:
-        """Run one step, in a thread; None for a choice at which the engine failed."""
-        names = ",".join(dict.fromkeys(seat.answers.transfer for seat in seats))
-        self.points.reach(Failpoint.DECODE_STEP, names)
-        tokens = self._run(seats)
-        if tokens is None:
-            # What one row does must cost no other: each is run alone, over the same positions.
-            return [(self._run([seat]) or [None])[0] for seat in seats]
-        return tokens
-
-    def _run(self, seats: Sequence[Seat]) -> list[int | None] | None:
-        rows = [seat.answers.choices[seat.choice].row() for seat in seats]
-        try:
-            return list(greedy(self.has.model.forward(rows, self.cache)).tolist())
-        except Exception as error:  # whatever the engine raises ends that request
-            log.error("the engine failed", rows=len(rows), error=type(error).__name__)
-            return None
-
     def _take(self, seat: Seat, token: int) -> None:
         answers = seat.answers
-        if self.active.get(answers.transfer) is not answers:
+        if not self.batch.has(answers):
             return
         text = answers.take(seat.choice, token, self.has.model.tokenizer)
         finish = answers.choices[seat.choice].finish

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Sequence
@@ -19,14 +18,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
-import numpy as np
 import structlog
 from anyio.abc import TaskGroup
-from numpy.typing import NDArray
 
 from kvairlock.core.effects import CopyPages, Effect, Record, Scrub, Send, Value, ZeroTail
-from kvairlock.core.errors import KvairlockError, Misuse, PeerMisbehaved, Reason, Refusal, Stage
-from kvairlock.core.events import Event, PeerGone, PeerLost, PeerUp, Presented, ScrubDone
+from kvairlock.core.errors import KvairlockError, Misuse
+from kvairlock.core.events import Event, PeerGone, PeerLost, PeerUp, ScrubDone
 from kvairlock.core.evidence import EVENTS, Sensitivity
 from kvairlock.core.guards import Guard
 from kvairlock.core.messages import SENDERS, Beat, Drill, Inspect, Message, NodeStatus
@@ -37,14 +34,14 @@ from kvairlock.engine.cache import PagedCache
 from kvairlock.engine.layout import Layout
 from kvairlock.engine.model import Model
 from kvairlock.node.links import Links
+from kvairlock.node.presenting import Presenter
 from kvairlock.runtime import clock
 from kvairlock.runtime.failpoints import Failpoint, Failpoints, Reached
 from kvairlock.runtime.link import Identity
 from kvairlock.runtime.settings import Settings
 from kvairlock.sink.jsonl import JsonLines
 from kvairlock.transport.memory import PoolMemory
-from kvairlock.wire import tickets
-from kvairlock.wire.keys import Keyring, input_digest
+from kvairlock.wire.keys import Keyring
 
 Subject = TypeVar("Subject")
 EVIDENCE_BEAT_NS = 5_000_000_000
@@ -103,6 +100,12 @@ class Host(ABC):
             lost=lambda peer: self.tell(PeerLost(peer)),
             gone=lambda peer: self.tell(PeerGone(peer)),
             refused=self._frame_refused,
+        )
+        self.presenter = Presenter(
+            equipment.ring,
+            equipment.layout.digest,
+            equipment.model.vocab_size,
+            check=equipment.settings.guards.on(Guard.TICKET),
         )
         self.gateways: set[NodeName] = set()
         self.tasks: TaskGroup | None = None
@@ -322,47 +325,3 @@ class Host(ABC):
 
     def _record_point(self, point: Failpoint, action: str) -> None:
         self.has.sink.record("failpoint", None, {"point": str(point), "action": action})
-
-    # Tickets
-
-    def present(self, ticket: bytes, tenant: str | None, tokens: bytes, stage: Stage) -> Presented:
-        """Verify what a ticket's signature vouches for, and digest what came with it.
-
-        Args:
-            ticket: The bytes as they came.
-            tenant: For whom they are presented; None for a node that only relays the ticket.
-            tokens: Token ids, little-endian int32.
-            stage: Where a refusal happens.
-        """
-        count = len(tokens) // 4
-        now_s = int(time.time())
-        try:
-            read = tickets.verify(
-                self.has.ring, ticket, check=self.has.settings.guards.on(Guard.TICKET)
-            )
-            digest = input_digest(
-                self.has.ring,
-                tickets.key_id_of(ticket),
-                read.salt,
-                self.has.layout.digest,
-                tokens,
-            )
-        except PeerMisbehaved as error:
-            refusal = Refusal(error.reason, stage, f"request ticket: {error}")
-            return Presented(refusal, tenant or "", b"", count, now_s)
-        tenant = read.owner.tenant if tenant is None else tenant
-        if not self._are_tokens(tokens):
-            refusal = Refusal(Reason.MALFORMED, stage, "the prompt is empty or has unknown tokens")
-            return Presented(refusal, tenant, digest, count, now_s)
-        return Presented(read, tenant, digest, count, now_s)
-
-    def _are_tokens(self, tokens: bytes) -> bool:
-        if not tokens or len(tokens) % 4:
-            return False
-        ids = token_ids(tokens)
-        return bool(ids.min() >= 0 and ids.max() < self.has.model.vocab_size)
-
-
-def token_ids(tokens: bytes) -> NDArray[np.int32]:
-    """Return token ids from their wire form, shape (tokens,)."""
-    return np.frombuffer(tokens, dtype="<i4").astype(np.int32, copy=False)

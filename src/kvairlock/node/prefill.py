@@ -35,11 +35,11 @@ from kvairlock.core.node import Node
 from kvairlock.core.protocol.prefill import PrefillNode
 from kvairlock.core.terms import Peer, TransferId, WindowId
 from kvairlock.node.computing import Computing, Prompt
-from kvairlock.node.host import Equipment, Host, token_ids
+from kvairlock.node.host import Equipment, Host
+from kvairlock.node.presenting import token_ids
 from kvairlock.runtime.ports import WriteEnd, WriteStatus
 from kvairlock.transport.checksums import page_digests
 from kvairlock.transport.writer import Writer
-from kvairlock.wire.keys import input_digest
 from kvairlock.wire.tickets import key_id_of
 
 PAGE_KEY_BYTES = 16
@@ -112,7 +112,9 @@ class PrefillHost(Host):
             os.close(file)
         else:
             self.granted[grant.window] = GrantedWindow(grant.transfer, file, grant.offsets)
-        presented = self.present(grant.ticket, None, grant.tokens, Stage.PREFILL_ADMISSION)
+        presented = self.presenter.present(
+            grant.ticket, None, grant.tokens, Stage.PREFILL_ADMISSION
+        )
         tokens = token_ids(grant.tokens[: len(grant.tokens) // 4 * 4])
         salt = "" if isinstance(presented.ticket, Refusal) else presented.ticket.salt
         self.fed.setdefault(grant.transfer, Fed(tokens, key_id_of(grant.ticket), salt))
@@ -187,8 +189,7 @@ class PrefillHost(Host):
         if job is None or fed is None:
             return b""
         tokens = fed.tokens[: job.stop].astype("<i4").tobytes()
-        layout = self.has.layout.digest
-        return input_digest(self.has.ring, fed.key_id, fed.salt, layout, tokens)
+        return self.presenter.digest(fed.key_id, fed.salt, tokens)
 
     def _write(self, effect: Write) -> None:
         window = self.granted.pop(effect.window)
