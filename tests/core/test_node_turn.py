@@ -19,7 +19,7 @@ from kvairlock.core.protocol.decode import DecodeNode
 from kvairlock.core.terms import Instant, LandingPolicy, TransferId
 from tests.core.ends import World
 from tests.core.ends_parts import DECODE_LIMITS, GATEWAY, Request, Setup
-from tests.core.ends_recovery import recover
+from tests.core.ends_recovery import reception_of, recover
 from tests.core.ends_stages import reach
 
 COPY, SEAL, DIRECT = LandingPolicy.COPY, LandingPolicy.SEAL, LandingPolicy.DIRECT
@@ -184,6 +184,19 @@ def test_an_invariant_that_breaks_in_a_tick_is_recorded_and_the_node_goes_on() -
     assert world.decode.node.tick(world.now) == []
     world.advance(DECODE_LIMITS.decode_ms)
     assert world.refusal(request).reason is Reason.TIMEOUT
+
+
+def test_a_deadline_that_breaks_the_tick_again_and_again_stops_the_node() -> None:
+    world, request = reach("running", COPY)
+    reception_of(world, request).deadline = world.now
+
+    def broken(_: Instant) -> None:
+        raise BROKEN
+
+    setattr(world.decode.machine, "tick", broken)  # noqa: B010 - a method is replaced
+    assert raises(lambda: world.decode.node.tick(world.now)).invariant == "deadlines"
+    left = world.decode.machine.books.take()
+    assert [r.fields["invariant"] for r in records(left, "invariant_broken")] == ["test"]
 
 
 # Broken books

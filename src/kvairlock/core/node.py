@@ -21,6 +21,8 @@ from kvairlock.core.terms import Instant, TransferId
 
 Machine = DecodeNode | PrefillNode
 
+BROKEN = "invariant_broken"
+
 
 class LedgerBroken(InvariantBroken):
     """The node's own ledger can no longer be trusted."""
@@ -50,7 +52,15 @@ class Node:
         Raises:
             LedgerBroken: The node must stop.
         """
-        return self._turn(lambda: self.machine.tick(now), None, now)
+        books = self.machine.books
+        broken = books.counters[BROKEN]
+        effects = self._turn(lambda: self.machine.tick(now), None, now)
+        due = self.deadline()
+        if books.counters[BROKEN] > broken and due is not None and due <= now:
+            # It would break again at once, and no request is there to blame.
+            books.out.extend(effects)
+            raise LedgerBroken("deadlines", "a deadline that has passed cannot be handled")
+        return effects
 
     def deadline(self) -> Instant | None:
         """Return when `tick` is due."""
@@ -64,7 +74,7 @@ class Node:
             step()
             invariants.check(books.pool)
         except InvariantBroken as broken:
-            books.counters["invariant_broken"] += 1
+            books.counters[BROKEN] += 1
             books.record("invariant_broken", None, invariant=broken.invariant, detail=str(broken))
             self._recover(broken, transfer, now)
         return books.take()

@@ -177,14 +177,17 @@ class Host(ABC):
     def _stop(self, broken: LedgerBroken) -> None:
         log.critical("the ledger cannot be trusted any more; stopping", invariant=broken.invariant)
         self._broken = broken
+        for effect in self.core.machine.books.take():
+            if isinstance(effect, Record):
+                self._record(effect)
         if self.tasks is not None:
             self.tasks.cancel_scope.cancel()
 
     def _perform(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Record(event, owner, fields):
-                    self.has.sink.record(event, owner, self._pseudonyms(event, fields))
+                case Record():
+                    self._record(effect)
                 case Send(to, message):
                     self.post(to, message)
                 case ZeroTail(page, used_tokens):
@@ -196,6 +199,10 @@ class Host(ABC):
                     self._events.append(ScrubDone(fenced))
                 case _:
                     self.perform(effect)
+
+    def _record(self, record: Record) -> None:
+        fields = self._pseudonyms(record.event, record.fields)
+        self.has.sink.record(record.event, record.owner, fields)
 
     def post(self, to: NodeName, message: Message) -> None:
         """Send a message of the core."""
