@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from kvairlock.core.guards import Guard
@@ -77,7 +78,7 @@ class Case:
 
 LEAKS, OWN = Expect(leaks=True), Expect()
 TOO_LONG = Expect(refusal="context_length_exceeded", http_status=400)
-FILE_COLUMNS = 160
+WIDE_COLUMNS = 150
 COLUMNS = (
     "scenario",
     "guards",
@@ -244,7 +245,7 @@ def run(
         document = {"label": LABEL, "seed": SEED, "ok": ok, "rows": [asdict(r) for r in rows]}
         print(jsonlib.dumps(document, indent=2))
     else:
-        _print_table(rows, ok, time.monotonic() - started, verbose)
+        _print_table(rows, time.monotonic() - started, verbose)
     return 0 if ok else 1
 
 
@@ -300,34 +301,50 @@ def _row(case: Case, expect: Expect, outcome: Outcome) -> Row:
     )
 
 
-def _print_table(rows: Sequence[Row], ok: bool, took_s: float, verbose: bool) -> None:
+def _print_table(rows: Sequence[Row], took_s: float, verbose: bool) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=FILE_COLUMNS)
-    table = Table(title=f"kvairlock demo: {LABEL}", show_lines=True)
-    for name in COLUMNS:
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        table.add_row(*_cells(row))
-    console.print(table)
+        console = Console(highlight=False, width=WIDE_COLUMNS)
+    console.print(f"[bold]kvairlock demo[/]: {LABEL}\n")
+    if console.width < WIDE_COLUMNS:
+        _print_blocks(console, rows)
+    else:
+        console.print(_table(rows))
     for row in rows:
         if row.message and (verbose or not row.ok):
             console.print(f"{row.scenario}, guards {row.guards}: {row.message}")
     leaking = sum(row.leaked for row in rows)
-    summary = f"{len(rows)} rows, {leaking} leaked, all with guards off, in {took_s:.0f} s"
-    if not ok:
-        summary = f"{len(rows)} rows, {leaking} leaked: NOT all as expected"
-    console.print(summary)
+    wrong = sum(not row.ok for row in rows)
+    verdict = f"[red]{wrong} NOT as expected[/]" if wrong else "all as expected"
+    console.print(f"{len(rows)} rows, {leaking} leaked, {verdict}, in {took_s:.0f} s")
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    table = Table(show_lines=True)
+    for name in COLUMNS:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*_cells(row))
+    return table
+
+
+def _print_blocks(console: Console, rows: Sequence[Row]) -> None:
+    """What a narrow terminal can show of the table: a heading a row, a line a column."""
+    for row in rows:
+        scenario, guards, *cells = _cells(row)
+        console.print(f"[bold]{scenario}[/], guards {guards}")
+        for name, cell in zip(COLUMNS[2:], cells, strict=True):
+            console.print(f"  {name:<16}  {cell}")
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    answer = f"{row.http_status} {row.refusal}" if row.refusal else row.answer
+    answer = f"{row.http_status} {row.refusal}" if row.refusal else escape(row.answer)
     expected = f"{row.expected}: " + ("yes" if row.ok else "[bold red]NO[/]")
     return (
         row.scenario,
         row.guards,
         expected,
-        row.computed,
+        escape(row.computed),
         row.written,
         f"[red]{answer}[/]" if row.leaked else answer,
         row.verdict,

@@ -178,7 +178,9 @@ class Routes:
         limit = self.promise()
         if demand.context_tokens <= limit:
             return None
-        return _too_long(demand.context_tokens, limit, "context_window", "prompt plus max_tokens")
+        return _too_long(
+            demand.context_tokens, limit, "context_window", "prompt plus max_tokens need"
+        )
 
 
 def _least_loaded(routes: Iterable[Route], load: Mapping[NodeName, int]) -> Route:
@@ -198,9 +200,9 @@ def _largest(refusals: Iterable[Refusal]) -> Refusal:
     if closest.asked is None or closest.limit is None or closest.limit_name is None:
         return closest
     name = LIMIT_NAMES.get(closest.limit_name, closest.limit_name)
-    return _too_long(closest.asked, closest.limit, name, "what the request needs")
+    return _too_long(closest.asked, closest.limit, name, "the request needs")
 
 
 def _too_long(asked: int, limit: int, limit_name: str, what: str) -> Refusal:
-    message = f"{what} is {asked} tokens; the limit is {limit} ({limit_name})"
+    message = f"{what} {asked} tokens; the limit is {limit} ({limit_name})"
     return Refusal(Reason.CONTEXT_LENGTH, Stage.GATEWAY, message, asked, limit, limit_name)
