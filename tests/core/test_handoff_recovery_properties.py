@@ -118,5 +118,5 @@ def test_no_interleaving_with_recovery_leaks_and_all_comes_back(
 ) -> None:
     machine.reached = Counter()
     run_state_machine_as_test(machine, settings=LIMITS)
-    missed = {name for name in RARE if machine.reached[name] < 5}
+    missed = {name for name in RARE if not machine.reached[name]}
     assert not missed, f"never got there: {machine.reached}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -191,12 +192,20 @@ class Client:
         return wait_for(f"{node} to reach {point}", look)
 
     def idle(self) -> dict[str, Any]:
-        """Wait until no request is open anywhere and all pages are free; return the status."""
-        return wait_for("all pages to be free", self._idle)
+        """Wait until no request is open anywhere and all pages are free; return the status.
 
-    def _idle(self) -> dict[str, Any] | None:
+        Only what the nodes have reported since the call counts.
+        """
+        since = time.monotonic()
+        return wait_for("all pages to be free", lambda: self._idle(since))
+
+    def _idle(self, since: float) -> dict[str, Any] | None:
         status = self.status()
-        figures = [node["status"] for node in status["nodes"].values() if node["status"]]
+        nodes = [node for node in status["nodes"].values() if node["status"]]
+        age_ms = (time.monotonic() - since) * 1000
+        if any(node["heard_ms"] >= age_ms for node in nodes):
+            return None
+        figures = [node["status"] for node in nodes]
         busy = any(f["requests"] or f["windows"] for f in figures)
         full = any(f["pages"]["free"] != f["report"]["pages"] for f in figures)
         return None if busy or full else status

@@ -92,6 +92,7 @@ class Reception:
         checks: The checks that passed so far.
         tables: One page table per choice, once readable.
         span: The pages as they were when they became readable.
+        landings: How often the window was tried to be landed.
         reland_at: When to try again to land a window that a writer still had.
         computed_tokens: Prompt tokens that the receipt confirms.
         generated_tokens: Tokens generated, over all choices.
@@ -108,6 +109,7 @@ class Reception:
     checks: tuple[Guard, ...] = ()
     tables: tuple[Pages, ...] = ()
     span: PageSpan | None = None
+    landings: int = 0
     reland_at: Instant | None = None
     computed_tokens: int = 0
     generated_tokens: int = 0
@@ -188,7 +190,7 @@ def refusal_for_wait(reception: Reception, limits: DecodeLimits, draining_pages:
         case HandoffStage.RECOVERING:
             message = f"no pages to compute the prompt in within {limits.queue_ms} ms"
             return Refusal(Reason.CAPACITY, Stage.DECODE, message)
-        case HandoffStage.REPORTED if reception.window and reception.window.landing:
+        case HandoffStage.REPORTED if reception.landings == 1 and reception.reland_at is None:
             message = f"the window was not landed within {limits.landing_ms} ms"
             return Refusal(Reason.TIMEOUT, Stage.TRANSFER, message)
         case HandoffStage.REPORTED:

@@ -53,6 +53,7 @@ def land(node: DecodeState, reception: Reception) -> None:
     """Bring the window's bytes out of every other process's reach."""
     reserved, window = reception.granted, reception.transfer.window
     reception.reland_at = None
+    reception.landings += 1
     window.landing = True
     node.hold(reception.name, reserved.lease, Hold.LANDING)
     node.emit(Land(reception.name, window.id, reserved.prompt, reception.asked.seed))
