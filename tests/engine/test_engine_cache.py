@@ -101,7 +101,7 @@ def test_zero_tail_refuses_slots_that_a_page_has_not(used: int) -> None:
 def test_copy_page_copies_all_bytes_and_keeps_them_apart() -> None:
     cache, memory = poisoned(3)
     memory[0] = np.arange(LAYOUT.page_bytes) % 251
-    cache.copy_page(0, 2)
+    cache.copy_pages(np.array([0], dtype=np.int32), np.array([2], dtype=np.int32))
     assert np.array_equal(memory[2], memory[0])
     assert (memory[1] == 0xFF).all()
     cache.keys(0)[0] = 0.0

@@ -91,7 +91,7 @@ def test_one_foreign_page_with_the_same_positions_shows_its_canary() -> None:
     request = prompt(CANARY_B, 900, 20 * PAGE_TOKENS - 8, seed=2)
     prefill(cache, prompt(CANARY_A, 900, 20 * PAGE_TOKENS - 8, seed=1), foreign, 256)
     assert answer(cache, request, own) == CANARY_B
-    cache.copy_page(int(foreign[20]), int(own[20]))
+    cache.copy_pages(foreign[20:21], own[20:21])
     assert go_on(cache, int(request[-1]), 899, own) == CANARY_A
 
 
@@ -203,7 +203,7 @@ def test_rows_share_full_prompt_pages_and_part_at_the_last() -> None:
     first = table(0, 932)
     prefill(cache, tokens, first, 256)
     second = np.concatenate((first[:56], np.array([100, 101, 102], np.int32)))
-    cache.copy_page(int(first[56]), 100)
+    cache.copy_pages(first[56:57], np.array([100], dtype=np.int32))
     shared = memory[:56].copy()
     heads = MODEL.tokenizer.encode("xy")
     outs: list[list[int]] = [[int(heads[0])], [int(heads[1])]]

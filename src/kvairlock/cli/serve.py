@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ from kvairlock.cli.progress import StackView
 from kvairlock.cli.stack import Programs, Stack
 from kvairlock.cli.supervisor import Outcome, Plan, Times, supervise
 from kvairlock.gateway.keys import ApiKeys
+from kvairlock.runtime import lifetime
 from kvairlock.runtime.secrets import write_private
 from kvairlock.runtime.settings import GATEWAY_NAME, Settings
 
@@ -92,8 +92,8 @@ def serve(
     home = (state or places.default_state()).absolute()
     ring = places.cluster_ring(cluster_key, home)
     keys_file = _keys(keys, home)
-    # Pages of all tenants are in the memory of these processes: no crash may leave it on disk.
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Inherited: pages of all tenants are in the memory of the processes that are started here.
+    lifetime.protect_memory()
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     where = (evidence or home / places.EVIDENCE).absolute()
     where.mkdir(parents=True, exist_ok=True, mode=0o700)

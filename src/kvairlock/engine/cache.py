@@ -109,8 +109,8 @@ class PagedCache:
             values[page, used_tokens:] = 0.0
         self._elements[page, self._spans[-1].end :] = 0.0
 
-    def copy_page(self, source: int, target: int) -> None:
-        """Copy all bytes of one page over another."""
+    def copy_pages(self, source: PageTable, target: PageTable) -> None:
+        """Copy all bytes of some pages over as many others, shape (pages,) both."""
         self._elements[target] = self._elements[source]
 
 

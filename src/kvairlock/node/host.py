@@ -193,7 +193,7 @@ class Host(ABC):
                 case ZeroTail(page, used_tokens):
                     self.cache.zero_tail(page, used_tokens)
                 case CopyPages(source, target):
-                    self.has.memory.array[target] = self.has.memory.array[source]
+                    self.cache.copy_pages(source, target)
                 case Scrub(fenced):
                     self.has.memory.scrub(fenced.pages)
                     self._events.append(ScrubDone(fenced))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvairlock.core.terms import Claimant, Instant, TransferId
+from kvairlock.core.messages import RequestTicket
+from kvairlock.core.terms import Claimant, Instant, TransferId, after
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,19 @@ class Claims:
         claim = self._claims.get(name)
         return claim.claimant if claim else None
 
-    def remember(self, name: TransferId, claimant: Claimant, until: Instant, now: Instant) -> None:
-        """Note the first use of a ticket, and forget those that have expired."""
+    def remember(
+        self, ticket: RequestTicket, claimant: Claimant, now_unix_s: int, now: Instant
+    ) -> None:
+        """Note the first use of a ticket until it expires, and forget those that have.
+
+        Args:
+            ticket: The ticket.
+            claimant: Who used it.
+            now_unix_s: The wall clock, by which tickets expire.
+            now: The same moment on this process's own clock.
+        """
+        left_s = max(ticket.expires_unix_s - now_unix_s, 0) + 1
+        until = after(now, left_s * 1000)
         for old in [n for n, claim in self._claims.items() if claim.until < now]:
             del self._claims[old]
-        self._claims[name] = Claim(claimant, until)
+        self._claims[ticket.owner.transfer] = Claim(claimant, until)

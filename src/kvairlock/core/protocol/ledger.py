@@ -11,7 +11,7 @@ from kvairlock.core.events import Presented
 from kvairlock.core.guards import Guard, GuardSet
 from kvairlock.core.memory.drain import Drain
 from kvairlock.core.memory.page import Verb
-from kvairlock.core.memory.pool import Pool
+from kvairlock.core.memory.pool import Lease, Pool
 from kvairlock.core.messages import RequestTicket
 from kvairlock.core.promise.capacity import CapacityReport
 from kvairlock.core.terms import Owner, Peer
@@ -55,6 +55,20 @@ class Ledger:
     def record(self, event: str, owner: Owner | None, **fields: Value) -> None:
         """Note an event of the evidence schema."""
         self.out.append(Record(event, owner, fields))
+
+    def record_allocated(self, lease: Lease) -> None:
+        """Note which pages a lease was given."""
+        self.record(
+            "pages_allocated",
+            lease.owner,
+            lease=lease.id,
+            pages=tuple(lease.pages.tolist()),
+            generations=tuple(lease.generations.tolist()),
+        )
+
+    def record_peer(self, event: str, peer: Peer) -> None:
+        """Note that a peer is up or lost."""
+        self.record(event, None, peer=peer.node, peer_incarnation=peer.incarnation)
 
     def record_refusal(self, owner: Owner, refusal: Refusal) -> None:
         """Note and count a refusal."""

@@ -106,7 +106,7 @@ def window_failed(node: DecodeState, name: TransferId, message: str, now: Instan
 
 def peer_lost(node: DecodeState, peer: Peer, now: Instant) -> None:
     """End what a lost gateway asked for, and what waits for a lost prefill node."""
-    node.books.record("peer_lost", None, peer=peer.node, peer_incarnation=peer.incarnation)
+    node.books.record_peer("peer_lost", peer)
     abandon(node, peer, now)
 
 

@@ -87,13 +87,7 @@ def _reserve(node: DecodeState, reception: Reception) -> tuple[Lease, Pages]:
     """Reserve all pages of a request; return its lease and the pages of its prompt."""
     pool, demand = node.books.pool, reception.demand
     lease = pool.reserve(reception.owner, demand.decode_pages(pool.page_tokens))
-    node.books.record(
-        "pages_allocated",
-        reception.owner,
-        lease=lease.id,
-        pages=tuple(lease.pages.tolist()),
-        generations=tuple(lease.generations.tolist()),
-    )
+    node.books.record_allocated(lease)
     return lease, lease.pages[: demand.prompt_pages(pool.page_tokens)]
 
 

@@ -93,8 +93,7 @@ def _admit(node: DecodeState, ticket: RequestTicket, asked: Submitted, now: Inst
     name, demand = ticket.owner.transfer, demand_of(asked)
     deadline = after(now, node.limits.queue_ms)
     node.receptions[name] = Reception(name, ticket, asked, demand, deadline)
-    left_s = max(ticket.expires_unix_s - asked.presented.now_unix_s, 0) + 1
-    node.claims.remember(name, asked.claimant, after(now, left_s * 1000), now)
+    node.claims.remember(ticket, asked.claimant, asked.presented.now_unix_s, now)
     node.queue.append(name)
     node.books.counters["admitted"] += 1
     node.books.record(

@@ -119,7 +119,7 @@ class DecodeNode(DecodeState):
     def _peer_up(self, peer: Peer) -> None:
         if peer.role is Role.PREFILL:
             self.peers[peer.node] = peer
-        self.books.record("peer_up", None, peer=peer.node, peer_incarnation=peer.incarnation)
+        self.books.record_peer("peer_up", peer)
 
     def _settle(self, now: Instant) -> None:
         self.books.drain.turn(now)

@@ -55,7 +55,7 @@ def withdrawn(node: PrefillState, peer: Peer, name: TransferId, end: End, now: I
 
 def peer_lost(node: PrefillState, peer: Peer, now: Instant) -> None:
     """Nobody waits for the prompts of a lost decode node."""
-    node.books.record("peer_lost", None, peer=peer.node, peer_incarnation=peer.incarnation)
+    node.books.record_peer("peer_lost", peer)
     for job in list(node.jobs.values()):
         if job.asked.decode == peer:
             refusal = Refusal(Reason.PEER_LOST, Stage.TRANSFER, "the decode node was lost")

@@ -68,14 +68,8 @@ def _reserve(node: PrefillState, job: Job, prefix: Match, now: Instant) -> bool:
 
 
 def _record_start(node: PrefillState, job: Job) -> None:
-    generations, lease = node.books.pool.generation, job.own
-    node.books.record(
-        "pages_allocated",
-        job.owner,
-        lease=lease.id,
-        pages=tuple(lease.pages.tolist()),
-        generations=tuple(lease.generations.tolist()),
-    )
+    generations = node.books.pool.generation
+    node.books.record_allocated(job.own)
     for entry in job.prefix.entries:
         pages = entry.lease.pages[np.isin(entry.lease.pages, job.prefix.pages)]
         node.books.record(

@@ -82,10 +82,9 @@ def _judge_grant(
 
 
 def _admit(node: PrefillState, job: Job, now: Instant) -> None:
-    left_s = max(job.ticket.expires_unix_s - job.asked.presented.now_unix_s, 0) + 1
     decode = job.asked.decode
     claimant = Claimant(decode.node, decode.incarnation, job.asked.window)
-    node.claims.remember(job.name, claimant, after(now, left_s * 1000), now)
+    node.claims.remember(job.ticket, claimant, job.asked.presented.now_unix_s, now)
     job.stage = handoff.advance(job.stage, Signal.GRANT)
     node.jobs[job.name] = job
     node.queue.append(job.name)

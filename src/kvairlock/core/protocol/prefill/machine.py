@@ -75,9 +75,7 @@ class PrefillNode(PrefillState):
             case EngineFailed(name, message):
                 self._engine_failed(name, message, now)
             case PeerUp(peer):
-                self.books.record(
-                    "peer_up", None, peer=peer.node, peer_incarnation=peer.incarnation
-                )
+                self.books.record_peer("peer_up", peer)
             case PeerLost(peer):
                 ending.peer_lost(self, peer, now)
             case PeerGone():
