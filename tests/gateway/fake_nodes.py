@@ -52,16 +52,16 @@ class Talk:
     cancelled: anyio.Event = field(default_factory=anyio.Event)
 
     async def chunk(self, text: bytes, choice: int = 0, finish: str = "") -> None:
-        await self.link.send(Chunk(self.submit.transfer, choice, 1, text, finish))
+        await self.link.send(Chunk(self.submit.transfer, choice, 1, text, finish, ()))
 
     async def end(
         self, computed: int = 7, generated: int = 3, refusal: Refusal | None = None
     ) -> None:
         end = End.COMPLETED if refusal is None else End.REJECTED
-        await self.link.send(Ended(self.submit.transfer, end, refusal, computed, generated))
+        await self.link.send(Ended(self.submit.transfer, end, refusal, computed, generated, 0))
 
     async def end_as(self, end: End) -> None:
-        await self.link.send(Ended(self.submit.transfer, end, None, 0, 0))
+        await self.link.send(Ended(self.submit.transfer, end, None, 0, 0, 0))
 
 
 Script = Callable[[Talk], Awaitable[None]]

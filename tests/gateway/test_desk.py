@@ -28,7 +28,7 @@ TRANSFER = TransferId("cmpl-1/1")
 REQUEST = CompletionRequest(
     "recall", np.array([1, 2], dtype=np.int32), 5, 2, (b"x",), False, False, ()
 )
-COMPLETED = Ended(TRANSFER, End.COMPLETED, None, 2, 5)
+COMPLETED = Ended(TRANSFER, End.COMPLETED, None, 2, 5, 0)
 
 
 class Wires:
@@ -68,7 +68,7 @@ def submitted(desk: Desk) -> Flight:
 
 
 def chunk(choice: int = 0, finish: str = "") -> Chunk:
-    return Chunk(TRANSFER, choice, 1, b"a", finish)
+    return Chunk(TRANSFER, choice, 1, b"a", finish, ())
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
@@ -114,7 +114,7 @@ def test_a_client_that_leaves_loads_its_nodes_until_the_end(desk: Desk, wires: W
         assert wires.posted[1:] == [Cancel(TRANSFER)]
         assert desk.load()[DECODE] == 1
         desk.deliver(DECODE, chunk())
-        desk.deliver(DECODE, Ended(TRANSFER, End.CANCELLED, None, 0, 0))
+        desk.deliver(DECODE, Ended(TRANSFER, End.CANCELLED, None, 0, 0, 0))
         assert len(desk) == 0
 
     run(work)

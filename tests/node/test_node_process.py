@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from kvairlock.core.errors import PeerMisbehaved
-from kvairlock.core.messages import Ended, Inspect, Message, NodeStatus, Submit
+from kvairlock.core.messages import GREEDY, Ended, Inspect, Message, NodeStatus, Submit
 from kvairlock.core.terms import Incarnation, NodeName, Peer, Role, TransferId
 from kvairlock.drills.stack import wait_for
 from kvairlock.runtime import link
@@ -217,6 +217,8 @@ def test_a_submit_without_a_ticket_or_sense_is_refused_with_a_reason(
         max_tokens=4,
         choices=1,
         stop=(),
+        sampling=GREEDY,
+        alternatives=None,
         prefill=NodeName("prefill-0"),
         nonce="n",
     )

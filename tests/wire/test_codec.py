@@ -23,9 +23,13 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     int: INT64,
+    float: st.floats(allow_nan=False),
     str: TEXT,
     bytes: st.binary(max_size=40),
     type(None): st.none(),
+    messages.Sampling: st.builds(
+        messages.Sampling, st.floats(0, 1e9), st.floats(1e-9, 1), st.integers(0, 2**63 - 1)
+    ),
 }
 
 
@@ -77,6 +81,7 @@ RECEIPT = messages.Receipt(
     stop=5,
     generations=(3, 4),
     digests=(5, 2**64 - 1),
+    reused=4,
 )
 GRANT = messages.Grant(
     transfer=TransferId("r/1"),
@@ -98,6 +103,8 @@ SUBMIT = messages.Submit(
     max_tokens=1,
     choices=1,
     stop=(b"x",),
+    sampling=messages.Sampling(0.5, 0.9, 2**63 - 1),
+    alternatives=3,
     prefill=NodeName("p"),
     nonce="n",
 )
@@ -126,6 +133,26 @@ def refused(data: bytes) -> PeerMisbehaved:
     with pytest.raises(PeerMisbehaved) as caught:
         codec.decode(data)
     return caught.value
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"temperature": -0.1},
+        {"temperature": float("nan")},
+        {"temperature": float("inf")},
+        {"top_p": 0.0},
+        {"top_p": 1.1},
+        {"top_p": float("nan")},
+        {"seed": -1},
+        {"seed": 2**63},
+    ],
+    ids=str,
+)
+def test_sampling_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
+    body = parts(SUBMIT)
+    body["sampling"] |= wrong
+    assert refused(enveloped("submit", [], body)).reason is Reason.MALFORMED
 
 
 def test_a_digest_uses_all_64_bits() -> None:

@@ -39,6 +39,7 @@ RECEIPT = Receipt(
     stop=4,
     generations=(0,),
     digests=(7,),
+    reused=0,
 )
 
 

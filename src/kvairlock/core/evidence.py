@@ -176,6 +176,7 @@ EVENTS: dict[str, dict[str, Field]] = {
         "reason": _text("why"),
         "computed_tokens": _number("token", "what was confirmed"),
         "generated_tokens": _number("token", "what was generated"),
+        "reused_tokens": _number("token", "what was shared with an earlier prompt of its scope"),
     },
     "end_came_later": {**_WHO, "end": _text("an end that changed nothing")},
     "drain_began": {**_WHO, "lease": _number("", "which lease"), "pages": _PAGES},

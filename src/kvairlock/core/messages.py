@@ -9,6 +9,7 @@ not. Page lists and digests stay between nodes; a router carries only the reques
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from kvairlock.core.ends import End
@@ -46,6 +47,35 @@ class RequestTicket:
 
 
 @dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are drawn. It shapes the answer only, never the cache, so no ticket names it.
+
+    Args:
+        temperature: What the logits are divided by; 0 takes the most likely token.
+        top_p: Probability mass, from the most likely token down, that may be drawn; in (0, 1].
+        seed: With the choice's number and the token's place it decides each draw, 0..2**63-1.
+
+    Raises:
+        ValueError: When made with a value outside its range.
+    """
+
+    temperature: float
+    top_p: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise ValueError("temperature must be a number from 0")
+        if not 0 < self.top_p <= 1:
+            raise ValueError("top_p must be over 0 and at most 1")
+        if not 0 <= self.seed < 2**63:
+            raise ValueError("seed must be from 0 to 2**63 - 1")
+
+
+GREEDY = Sampling(temperature=0.0, top_p=1.0, seed=0)
+
+
+@dataclass(frozen=True, slots=True)
 class Submit:
     """Gateway to decode: serve this request.
 
@@ -57,6 +87,9 @@ class Submit:
         max_tokens: Tokens to generate per choice, at most.
         choices: How many answers.
         stop: Byte strings that end an answer.
+        sampling: How its tokens are drawn.
+        alternatives: How many of the likeliest tokens to state with each token; None states none,
+            and no likelihood either.
         prefill: The prefill node of the route.
         nonce: The sender's own name for this presentation of the ticket.
     """
@@ -68,6 +101,8 @@ class Submit:
     max_tokens: int
     choices: int
     stop: tuple[bytes, ...]
+    sampling: Sampling
+    alternatives: int | None
     prefill: NodeName
     nonce: str
 
@@ -148,6 +183,8 @@ class Receipt:
         stop: One after the last computed token.
         generations: The receiver's generations as stated in the grant.
         digests: Digest of each page, seeded by the grant.
+        reused: Tokens at its beginning that were not computed for it but read from pages that its
+            scope had kept.
     """
 
     transfer: TransferId
@@ -162,6 +199,7 @@ class Receipt:
     stop: int
     generations: tuple[int, ...]
     digests: tuple[int, ...]
+    reused: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +212,34 @@ class Ruling:
 
 
 @dataclass(frozen=True, slots=True)
+class Alternative:
+    """A token that could have been generated, and how likely the model held it.
+
+    Args:
+        text: Its bytes; may be part of a character.
+        logprob: Natural logarithm of its probability, before temperature and `top_p`.
+    """
+
+    text: bytes
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A token that was generated, how likely the model held it, and what it held likeliest.
+
+    Args:
+        text: Its bytes; may be part of a character.
+        logprob: Natural logarithm of its probability, before temperature and `top_p`.
+        alternatives: The likeliest tokens, the likeliest first, as many as were asked for.
+    """
+
+    text: bytes
+    logprob: float
+    alternatives: tuple[Alternative, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """Decode to gateway: new tokens of one choice.
 
@@ -183,6 +249,7 @@ class Chunk:
         tokens: How many tokens this carries.
         text: Their bytes; may end inside a character.
         finish: `stop` or `length` with the choice's last chunk, else empty.
+        scores: The tokens that `text` shows, one by one; empty unless they were asked for.
     """
 
     transfer: TransferId
@@ -190,6 +257,7 @@ class Chunk:
     tokens: int
     text: bytes
     finish: str
+    scores: tuple[Score, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +270,7 @@ class Ended:
         refusal: Why, if it did not complete.
         computed_tokens: Prompt tokens whose cache was confirmed.
         generated_tokens: Tokens generated, over all choices.
+        reused_tokens: Those of `computed_tokens` that prefill took from its scope's kept pages.
     """
 
     transfer: TransferId
@@ -209,6 +278,7 @@ class Ended:
     refusal: Refusal | None
     computed_tokens: int
     generated_tokens: int
+    reused_tokens: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,8 @@ QUERY_BLOCK = 256
 POSITION_SHARPNESS = 256.0
 # One wrong token out of 8, the farthest, lowers the score by 64 * 9/16 * 7/8 = 31.5 or more.
 SUFFIX_SHARPNESS = 64.0
+# Two codes meet at 1/8 at most: at temperature 1 a wrong token has exp(-28) of the right one.
+LOGIT_SCALE = 32.0
 # Near tokens count more: a match of the last four outweighs any five matches behind a mismatch.
 LAG_WEIGHTS = np.arange(16, 16 - LAGS, -1) / 16
 
@@ -51,13 +53,14 @@ class Recall:
     """The canary model; see the head of this module for what it computes."""
 
     name = "recall"
-    revision = "1"
+    revision = "2"
     vocab_size = VOCAB
     context_tokens_max = CONTEXT_TOKENS_MAX
 
     def __init__(self) -> None:
         self.tokenizer = ByteTokenizer()
         self._codes = _token_codes()
+        self._out = self._codes * np.float32(LOGIT_SCALE)
         self._positions = _position_codes(CONTEXT_TOKENS_MAX)
         self._query_weights = np.repeat(LAG_WEIGHTS * SUFFIX_SHARPNESS, CODE).astype(np.float32)
 
@@ -94,7 +97,7 @@ class Recall:
         last = np.concatenate((codes[-1], previous[-1, :-CODE]))
         keys, values = cache.gather(1, row.pages, row.end)
         answer = attend((last * self._query_weights)[None], keys, values)[0]
-        logits: Floats = self._codes @ answer
+        logits: Floats = self._out @ answer
         return logits
 
     def _previous(self, row: Row, cache: PagedCache) -> Floats:

@@ -23,7 +23,15 @@ import anyio
 
 from kvairlock.core.ends import end_for
 from kvairlock.core.errors import PeerMisbehaved, Reason, Refusal, Stage
-from kvairlock.core.messages import Cancel, Chunk, Ended, Message, RequestTicket, Submit
+from kvairlock.core.messages import (
+    GREEDY,
+    Cancel,
+    Chunk,
+    Ended,
+    Message,
+    RequestTicket,
+    Submit,
+)
 from kvairlock.core.terms import NS_PER_MS, Instant, NodeName, Owner, Peer, TransferId
 from kvairlock.gateway.completions import CompletionRequest
 from kvairlock.gateway.mailbox import Mailbox
@@ -92,7 +100,7 @@ class Flight:
         if self.state is not FlightState.OPEN:
             return
         refusal = Refusal(reason, Stage.GATEWAY, message)
-        self.arrived.put(Ended(self.owner.transfer, end_for(reason), refusal, 0, 0))
+        self.arrived.put(Ended(self.owner.transfer, end_for(reason), refusal, 0, 0, 0))
 
 
 class Desk:
@@ -267,6 +275,8 @@ def _submit(
         max_tokens=request.max_tokens,
         choices=request.n,
         stop=request.stop,
+        sampling=GREEDY,
+        alternatives=None,
         prefill=route.prefill,
         nonce=secrets.token_hex(8),
     )

@@ -282,7 +282,7 @@ class DecodeHost(Host):
             return
         text = answers.take(seat.choice, token, self.has.model.tokenizer)
         finish = answers.choices[seat.choice].finish
-        chunk = Chunk(answers.alias, seat.choice, 1, text, finish)
+        chunk = Chunk(answers.alias, seat.choice, 1, text, finish, ())
         self.links.send(answers.gateway, chunk)
         if not answers.open:
             self.tell(DecodeFinished(answers.transfer))

@@ -164,11 +164,17 @@ def _page_index(want: Expectation, got: Receipt) -> Refusal | None:
 
 def _range(want: Expectation, got: Receipt) -> Refusal | None:
     if (got.start, got.stop) == (0, want.prompt_tokens):
-        return None
+        return _reuse(got)
     message = (
         f"{want.prompt_tokens} tokens were asked for, the receipt covers {got.start} to {got.stop}"
     )
     return _refuse(Reason.RANGE, message, want.prompt_tokens, got.stop - got.start)
+
+
+def _reuse(got: Receipt) -> Refusal | None:
+    if 0 <= got.reused <= got.stop:
+        return None
+    return _refuse(Reason.RANGE, f"{got.reused} reused tokens are not within 0 to {got.stop}")
 
 
 def _generation(want: Expectation, got: Receipt) -> Refusal | None:

@@ -168,6 +168,7 @@ def _tell(node: DecodeState, reception: Reception, end: End, refusal: Refusal | 
         node.books.record_refusal(reception.owner, refusal)
     node.books.counters[f"ended.{end}"] += 1
     generated, computed = reception.generated_tokens, reception.computed_tokens
+    reused = reception.reused_tokens
     node.books.record(
         "request_ended",
         reception.owner,
@@ -175,6 +176,7 @@ def _tell(node: DecodeState, reception: Reception, end: End, refusal: Refusal | 
         reason=refusal.reason if refusal else "",
         computed_tokens=computed,
         generated_tokens=generated,
+        reused_tokens=reused,
     )
-    ended = Ended(reception.asked.transfer, end, refusal, computed, generated)
+    ended = Ended(reception.asked.transfer, end, refusal, computed, generated, reused)
     node.emit(Send(reception.asked.gateway.node, ended))

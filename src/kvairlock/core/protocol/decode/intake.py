@@ -109,7 +109,7 @@ def _refuse(node: DecodeState, asked: Submitted, refusal: Refusal) -> None:
     # In the name of who presented the ticket: whose it is has nothing to do with it.
     presenter = Owner.named(asked.presented.tenant, asked.transfer)
     node.books.record_refusal(presenter, refusal)
-    ended = Ended(asked.transfer, end_for(refusal.reason), refusal, 0, 0)
+    ended = Ended(asked.transfer, end_for(refusal.reason), refusal, 0, 0, 0)
     node.emit(Send(asked.gateway.node, ended))
 
 
@@ -125,6 +125,7 @@ def _attach(node: DecodeState, ticket: RequestTicket, asked: Submitted, now: Ins
     guest = Reception(asked.transfer, named, asked, original.demand, deadline, stage)
     guest.tables = original.tables[:1]
     guest.computed_tokens = original.computed_tokens
+    guest.reused_tokens = original.reused_tokens
     node.receptions[guest.name] = guest
     node.record_reading("read_started", guest, node.books.pool.span(guest.tables[0]))
     node.emit(StartDecode(guest.name, guest.tables, original.name))

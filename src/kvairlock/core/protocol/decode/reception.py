@@ -95,6 +95,7 @@ class Reception:
         landings: How often the window was tried to be landed.
         reland_at: When to try again to land a window that a writer still had.
         computed_tokens: Prompt tokens that the receipt confirms.
+        reused_tokens: Those of them that prefill had kept from an earlier prompt of the scope.
         generated_tokens: Tokens generated, over all choices.
     """
 
@@ -112,6 +113,7 @@ class Reception:
     landings: int = 0
     reland_at: Instant | None = None
     computed_tokens: int = 0
+    reused_tokens: int = 0
     generated_tokens: int = 0
 
     @property

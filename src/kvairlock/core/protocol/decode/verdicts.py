@@ -88,6 +88,7 @@ def _confirm(node: DecodeState, reception: Reception, now: Instant) -> None:
     pool.advance(lease, Verb.ADMIT, reserved.prompt)
     pool.advance(lease, Verb.FILL, lease.pages[len(reserved.prompt) :])
     reception.computed_tokens = reception.stated.stop - reception.stated.start
+    reception.reused_tokens = reception.stated.reused
     _record(node, reception, "admitted")
     node.emit(Send(window.writer.node, Ruling(reception.name, True, None)))
     node.windows.unwant(window, now)

@@ -98,4 +98,5 @@ def _record(node: PrefillState, job: Job, refusal: Refusal | None) -> None:
         reason=refusal.reason if refusal else "",
         computed_tokens=job.stop if job.digests else 0,
         generated_tokens=0,
+        reused_tokens=job.reused_tokens(node.books.report.page_tokens) if job.digests else 0,
     )

@@ -80,6 +80,10 @@ class Job:
         """Whose prompt it is."""
         return self.ticket.owner
 
+    def reused_tokens(self, page_tokens: int) -> int:
+        """How many tokens its shared pages hold, all of them full."""
+        return len(self.prefix.pages) * page_tokens
+
     @property
     def table(self) -> Pages:
         """All pages in token order, shape (pages,)."""

@@ -44,6 +44,7 @@ def send_receipt(
         stop=done.stop if done else 0,
         generations=asked.generations,
         digests=digests,
+        reused=done.reused_tokens(node.books.report.page_tokens) if done else 0,
     )
     node.books.record(
         "receipt_sent", owner, outcome=outcome, start=receipt.start, stop=receipt.stop
