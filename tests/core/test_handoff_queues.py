@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from kvairlock.core.errors import Reason
 from kvairlock.core.terms import (
     LandingPolicy,
@@ -17,14 +19,14 @@ from tests.core.ends_parts import (
 COPY, SEAL, DIRECT = LandingPolicy.COPY, LandingPolicy.SEAL, LandingPolicy.DIRECT
 
 
-def test_a_queue_is_first_in_first_out() -> None:
+def test_tenants_that_ask_for_once_are_served_in_the_order_of_arrival() -> None:
     world = World(Setup(decode_pages=4))
     world.settle()
     first = world.ask("alice", "a", 8)
     second, third = world.ask("bob", "b", 8), world.ask("carol", "c", 2, max_tokens=1)
     world.settle()
     assert [world.is_running(r) for r in (first, second, third)] == [True, False, False]
-    assert world.decode.machine.queue == [second.transfer, third.transfer]
+    assert world.decode.machine.queue.heads() == [second.transfer, third.transfer]
     world.complete(first)
     assert world.is_running(second)
     world.heal()
@@ -44,13 +46,23 @@ def test_a_tenant_at_its_share_does_not_block_those_behind_it() -> None:
     world.assert_baseline()
 
 
-def test_a_queue_that_is_full_refuses_with_its_figures() -> None:
+@pytest.mark.parametrize(
+    ("tenant", "reason", "limit_name"),
+    [
+        ("carol", Reason.CAPACITY, "queue_max"),
+        ("bob", Reason.TENANT_SHARE, "tenant_queue_places"),
+    ],
+    ids=["by others", "by itself"],
+)
+def test_a_queue_that_is_full_refuses_with_its_figures(
+    tenant: str, reason: Reason, limit_name: str
+) -> None:
     limits = replace(DECODE_LIMITS, queue_max=1)
     world = World(Setup(decode_pages=3, decode_limits=limits))
-    running, waiting, refused = (world.ask("alice", name, 8) for name in "abc")
-    refusal = world.refusal(refused)
-    assert (refusal.reason, refusal.asked, refusal.limit) == (Reason.CAPACITY, 2, 1)
-    assert refusal.limit_name == "queue_max"
+    running, waiting = world.ask("alice", "a", 8), world.ask("bob", "b", 8)
+    refusal = world.refusal(world.ask(tenant, "c", 8))
+    assert (refusal.reason, refusal.limit_name) == (reason, limit_name)
+    assert (refusal.asked, refusal.limit) == (2, 1)
     world.settle()
     world.complete(running)
     world.complete(waiting)

@@ -403,7 +403,7 @@ def test_recovery_needs_no_landing_memory(limit: str) -> None:
     request = world.ask("alice", "a", TOKENS)
     world.deliver_all()
     waiting = world.ask("alice", "b", TOKENS, prefill="q")
-    assert world.decode.machine.queue == [waiting.transfer]
+    assert world.decode.machine.queue.heads() == [waiting.transfer]
     world.lose("p")
     windows = world.decode.machine.windows
     assert (windows.pages("alice"), windows.pages_draining("alice")) == (2, 2)
@@ -420,7 +420,7 @@ def test_recovery_goes_before_those_that_wait_for_pages() -> None:
     world, request = recover("waiting", COPY)
     world.start_prefill("q")
     later = world.ask("bob", "b", TOKENS, prefill="q")
-    assert world.decode.machine.queue == [request.transfer, later.transfer]
+    assert world.decode.machine.queue.heads() == [request.transfer, later.transfer]
     world.run("scrub")
     assert list(world.decode.computing) == [request.transfer]
     serve(world, request)

@@ -38,7 +38,7 @@ def test_a_window_counts_until_its_writer_has_let_go() -> None:
     world.cancel(first)
     second = world.ask("bob", "b", 6)
     world.deliver_all()
-    assert world.decode.machine.queue == [second.transfer]
+    assert world.decode.machine.queue.heads() == [second.transfer]
     world.prefill.write_all(first.transfer)
     world.settle()
     assert world.is_running(second)

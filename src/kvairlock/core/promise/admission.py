@@ -5,6 +5,9 @@
                 does the tenant keep to its share? no -> TENANT_SHARE
                  | yes
                 room now?  no -> wait in the queue until the deadline
+                 | the queue is full
+                has a tenant two more in it? yes -> its youngest gives way: TENANT_SHARE
+                 | no -> TENANT_SHARE, or CAPACITY if nobody of the tenant waits
 
 The answer is a `Refusal` or None, never a bool: who asks must be able to tell the client why.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.promise.capacity import CapacityReport, Demand
+from kvairlock.core.promise.fair import FairQueue
 from kvairlock.core.terms import Role
 
 
@@ -85,3 +89,38 @@ def judge_share(tenant_pages: int, asked_pages: int, limit_pages: int) -> Refusa
     )
     stage = Stage.DECODE_ADMISSION
     return Refusal(Reason.TENANT_SHARE, stage, message, total, limit_pages, "tenant_landing_pages")
+
+
+def judge_place(queue: FairQueue, tenant: str, places: int) -> Refusal | None:
+    """Judge whether one more request of a tenant may wait, if need be in another tenant's place.
+
+    A place changes hands only where that makes the lines more equal. So a tenant of whom fewer wait
+    than its equal part is never refused, and nobody is pushed out in turn for who pushed out.
+
+    Args:
+        queue: Who waits.
+        tenant: Who asks.
+        places: Requests that may wait.
+    """
+    waiting = queue.waiting(tenant) + 1
+    if len(queue) < places or waiting < queue.waiting(queue.longest()):
+        return None
+    if waiting > 1:
+        return over_equal_places(queue, waiting, places)
+    message = f"{len(queue)} requests wait for pages already, and no tenant has more than one"
+    stage = Stage.DECODE_ADMISSION
+    return Refusal(Reason.CAPACITY, stage, message, len(queue) + 1, places, "queue_max")
+
+
+def over_equal_places(queue: FairQueue, waiting: int, places: int) -> Refusal:
+    """Say to a tenant that its line is too long for a full queue.
+
+    Args:
+        queue: Who waits.
+        waiting: Its requests that wait, or would.
+        places: Requests that may wait.
+    """
+    each = queue.places_each(places)
+    message = f"the queue is full, and {waiting} in it are this tenant's; its equal part is {each}"
+    stage = Stage.DECODE_ADMISSION
+    return Refusal(Reason.TENANT_SHARE, stage, message, waiting, each, "tenant_queue_places")

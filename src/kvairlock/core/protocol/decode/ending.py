@@ -24,8 +24,7 @@ def finish(node: DecodeState, reception: Reception, refusal: Refusal | None, now
     """
     end = end_for(refusal.reason) if refusal else End.COMPLETED
     del node.receptions[reception.name]
-    if reception.name in node.queue:
-        node.queue.remove(reception.name)
+    node.queue.leave(reception.name)
     if reception.stage is HandoffStage.CONFIRMED:
         _stop_reading(node, reception)
     else:
@@ -55,7 +54,7 @@ def fail_or_recover(
     reception.stage = handoff.advance(stage, Signal.RECOVER)
     reception.deadline = after(now, node.limits.queue_ms)
     if reception.name not in node.queue:
-        node.queue.insert(0, reception.name)
+        node.queue.join_first(reception.owner.tenant, reception.name)
     node.books.counters["recomputed"] += 1
     node.books.record("request_recomputed", reception.owner, reason=refusal.reason, tokens=tokens)
 

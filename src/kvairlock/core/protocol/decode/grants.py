@@ -16,19 +16,17 @@ from kvairlock.core.terms import Instant, LandingPolicy, Pages, Peer, after
 
 
 def pump(node: DecodeState, now: Instant) -> None:
-    """Grant in the order of arrival; a tenant over its share lets others pass, nobody else does."""
+    """Grant to whoever is due, as long as that fits."""
     while (reception := _next(node)) is not None:
-        node.queue.remove(reception.name)
         _grant(node, reception, now)
 
 
 def _next(node: DecodeState) -> Reception | None:
-    for name in node.queue:
+    """Return who is due: a tenant over its share is passed, a request too large for now is not."""
+    for name in node.queue.heads():
         reception = node.receptions[name]
-        if not _fits(node, reception):
-            return None
         if node.within_share(reception):
-            return reception
+            return reception if _fits(node, reception) else None
     return None
 
 
@@ -84,9 +82,10 @@ def _compute_here(node: DecodeState, reception: Reception, now: Instant) -> None
 
 
 def _reserve(node: DecodeState, reception: Reception) -> tuple[Lease, Pages]:
-    """Reserve all pages of a request; return its lease and the pages of its prompt."""
+    """Give a request all its pages; return its lease and the pages of its prompt."""
     pool, demand = node.books.pool, reception.demand
     lease = pool.reserve(reception.owner, demand.decode_pages(pool.page_tokens))
+    node.queue.grant(reception.name, len(lease.pages))
     node.books.record_allocated(lease)
     return lease, lease.pages[: demand.prompt_pages(pool.page_tokens)]
 

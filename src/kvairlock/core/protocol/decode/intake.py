@@ -12,6 +12,7 @@ from kvairlock.core.guards import Guard
 from kvairlock.core.messages import Ended, RequestTicket
 from kvairlock.core.promise import admission
 from kvairlock.core.promise.capacity import Demand
+from kvairlock.core.protocol.decode.ending import finish
 from kvairlock.core.protocol.decode.reception import Reception
 from kvairlock.core.protocol.decode.state import DecodeState
 from kvairlock.core.protocol.handoff import HandoffStage
@@ -82,11 +83,7 @@ def _judge_room(node: DecodeState, tenant: str, demand: Demand) -> Refusal | Non
         refusal = admission.judge_share(pinned, pages, report.landing_pages)
         if refusal is not None:
             return refusal
-    waiting, limit = len(node.queue), node.limits.queue_max
-    if waiting < limit:
-        return None
-    message = f"{waiting} requests wait for pages already"
-    return Refusal(Reason.CAPACITY, STAGE, message, waiting + 1, limit, "queue_max")
+    return admission.judge_place(node.queue, tenant, node.limits.queue_max)
 
 
 def _admit(node: DecodeState, ticket: RequestTicket, asked: Submitted, now: Instant) -> None:
@@ -94,7 +91,7 @@ def _admit(node: DecodeState, ticket: RequestTicket, asked: Submitted, now: Inst
     deadline = after(now, node.limits.queue_ms)
     node.receptions[name] = Reception(name, ticket, asked, demand, deadline)
     node.claims.remember(ticket, asked.claimant, asked.presented.now_unix_s, now)
-    node.queue.append(name)
+    node.queue.join(ticket.owner.tenant, name)
     node.books.counters["admitted"] += 1
     node.books.record(
         "request_admitted",
@@ -103,6 +100,18 @@ def _admit(node: DecodeState, ticket: RequestTicket, asked: Submitted, now: Inst
         prompt_tokens=demand.prompt_tokens,
         max_tokens=demand.max_tokens,
     )
+    if len(node.queue) > node.limits.queue_max:
+        _push_out(node, now)
+
+
+def _push_out(node: DecodeState, now: Instant) -> None:
+    """End the youngest request of the tenant of whom most wait: it gives its place to another."""
+    tenant = node.queue.longest()
+    youngest = node.receptions[node.queue.youngest(tenant)]
+    waiting = node.queue.waiting(tenant)
+    refusal = admission.over_equal_places(node.queue, waiting, node.limits.queue_max)
+    node.books.counters["pushed_out"] += 1
+    finish(node, youngest, refusal, now)
 
 
 def _refuse(node: DecodeState, asked: Submitted, refusal: Refusal) -> None:

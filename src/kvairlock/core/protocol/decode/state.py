@@ -9,6 +9,7 @@ from kvairlock.core.memory.pool import Hold, Lease
 from kvairlock.core.memory.windows import Windows
 from kvairlock.core.promise.budget import Budget
 from kvairlock.core.promise.capacity import CapacityReport
+from kvairlock.core.promise.fair import FairQueue
 from kvairlock.core.protocol.claims import Claims
 from kvairlock.core.protocol.decode.reception import DecodeLimits, Reception, refusal_for_wait
 from kvairlock.core.protocol.handoff import HandoffStage
@@ -46,7 +47,7 @@ class DecodeState:
         self.limits, self.policy, self.layout = limits, policy, layout
         self.receptions: dict[TransferId, Reception] = {}
         self.holding: dict[tuple[TransferId, Hold], Lease] = {}
-        self.queue: list[TransferId] = []
+        self.queue = FairQueue()
         self.windows = Windows(self.books.out, self.books.drain.fences)
         self.claims = Claims()
         self.budget = Budget(limits.recompute_tokens_per_min)

@@ -1,0 +1,329 @@
+"""The fair queue alone: who is due, who gives way, and the bound that it promises.
+
+A state machine lets tenants come, go, be passed, recover and be granted in any order, beside a
+model of plain lists. The bound is checked over every stretch in which two tenants both wait and
+neither is passed. The same check on one line for all finds a stretch that breaks it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+from typing import ClassVar
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from kvairlock.core.errors import Reason
+from kvairlock.core.promise.admission import judge_place, over_equal_places
+from kvairlock.core.promise.fair import FairQueue
+from kvairlock.core.terms import TransferId
+from tests.core.fifo import OneLine
+
+TENANTS = ("alice", "bob", "carol")
+
+
+def name(text: str) -> TransferId:
+    return TransferId(text)
+
+
+def filled(**lines: int) -> FairQueue:
+    """A queue in which so many requests of each tenant wait: alice0, alice1, ..."""
+    queue = FairQueue()
+    for tenant, count in lines.items():
+        for i in range(count):
+            queue.join(tenant, name(f"{tenant}{i}"))
+    return queue
+
+
+def served(queue: FairQueue, pages: dict[str, int], grants: int) -> list[str]:
+    """Grant so many heads, each tenant's requests of so many pages."""
+    order = []
+    for _ in range(grants):
+        head = queue.heads()[0]
+        queue.grant(head, pages[head.rstrip("0123456789")])
+        order.append(str(head))
+    return order
+
+
+# Whose turn it is
+
+
+def test_equal_requests_take_turns() -> None:
+    queue = filled(alice=4, bob=2)
+    order = served(queue, {"alice": 3, "bob": 3}, 6)
+    assert order == ["alice0", "bob0", "alice1", "bob1", "alice2", "alice3"]
+
+
+def test_turns_are_counted_in_pages() -> None:
+    queue = filled(alice=2, bob=7)
+    order = served(queue, {"alice": 6, "bob": 2}, 8)
+    assert order == ["alice0", "bob0", "bob1", "bob2", "alice1", "bob3", "bob4", "bob5"]
+
+
+def test_a_tenant_that_comes_late_has_no_credit() -> None:
+    queue = filled(alice=8)
+    served(queue, {"alice": 5}, 4)
+    for i in range(3):
+        queue.join("bob", name(f"bob{i}"))
+    assert served(queue, {"alice": 5, "bob": 5}, 5) == ["bob0", "alice4", "bob1", "alice5", "bob2"]
+
+
+def test_a_tenant_that_was_alone_has_no_debt() -> None:
+    queue = filled(alice=4)
+    served(queue, {"alice": 100}, 4)
+    queue.join("alice", name("alice4"))
+    queue.join("bob", name("bob0"))
+    assert queue.heads() == ["alice4", "bob0"], "nobody waited behind it: they start alike"
+
+
+def test_leaving_and_coming_back_does_not_jump_the_line() -> None:
+    queue = filled(alice=2, bob=2)
+    assert served(queue, {"alice": 5, "bob": 1}, 2) == ["alice0", "bob0"]
+    queue.leave(name("alice1"))
+    queue.join("alice", name("alice2"))
+    assert queue.heads() == ["bob1", "alice2"], "its five pages are not forgotten"
+
+
+def test_who_is_passed_gets_no_credit() -> None:
+    queue = filled(alice=3, bob=9)
+    for i in range(6):
+        queue.grant(name(f"bob{i}"), 4)  # alice has been due all the time
+    assert served(queue, {"alice": 4, "bob": 4}, 4) == ["alice0", "alice1", "bob6", "alice2"]
+
+
+def test_one_that_recovers_comes_first_in_its_own_line_only() -> None:
+    queue = filled(alice=2, bob=2)
+    served(queue, {"alice": 5, "bob": 1}, 1)
+    queue.join_first("alice", name("alice0"))
+    assert queue.heads() == ["bob0", "alice0"]
+    assert queue.waiting("alice") == 2
+
+
+def test_tenants_that_have_caught_up_are_forgotten() -> None:
+    queue = filled(alice=3, bob=1)
+    assert served(queue, {"alice": 4, "bob": 4}, 2) == ["alice0", "bob0"]
+    assert set(queue._lines) == {"alice", "bob"}, "bob would start at 4, and it is 0"
+    served(queue, {"alice": 4}, 1)
+    assert set(queue._lines) == {"alice"}, "it is 4"
+    served(queue, {"alice": 4}, 1)
+    assert not queue._lines, "nobody waits"
+
+
+# Who gives way
+
+
+def admit(queue: FairQueue, tenant: str, request: str, places: int) -> str:
+    """Join as a node lets one join; return who was refused or pushed out, or nothing."""
+    refusal = judge_place(queue, tenant, places)
+    if refusal is not None:
+        return f"{refusal.reason} {refusal.asked}/{refusal.limit}"
+    queue.join(tenant, name(request))
+    if len(queue) <= places:
+        return ""
+    youngest = queue.youngest(queue.longest())
+    queue.leave(youngest)
+    return str(youngest)
+
+
+def test_a_newcomer_takes_the_place_of_the_youngest_of_the_longest_line() -> None:
+    queue = filled(alice=6, carol=1)
+    assert [admit(queue, "bob", f"bob{i}", 7) for i in range(4)] == [
+        "alice5",
+        "alice4",
+        "alice3",
+        "tenant_share 4/2",
+    ]
+    assert [queue.waiting(tenant) for tenant in TENANTS] == [3, 3, 1]
+
+
+def test_a_place_that_would_only_change_hands_stays() -> None:
+    queue = filled(alice=1, bob=1)
+    assert admit(queue, "carol", "carol0", 2) == "capacity 3/2"
+    assert admit(queue, "alice", "alice1", 2) == "tenant_share 2/1"
+
+
+def test_an_equal_part_is_that_of_those_who_wait_and_at_least_one_place() -> None:
+    queue = filled(alice=3, bob=1)
+    served(queue, {"alice": 4, "bob": 4}, 2)
+    assert set(queue._lines) == {"alice", "bob"}, "bob is remembered, but does not wait"
+    assert queue.places_each(4) == 4
+    assert filled(alice=2, bob=2, carol=2).places_each(2) == 1, "recoveries may overfill a queue"
+
+
+def test_a_tenant_alone_may_have_all_places() -> None:
+    queue = FairQueue()
+    assert [admit(queue, "alice", f"alice{i}", 3) for i in range(4)] == [
+        *("", "", ""),
+        "tenant_share 4/3",
+    ]
+
+
+@given(
+    lines=st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 8), min_size=1),
+    tenant=st.sampled_from("abcdefg"),
+    spare=st.integers(-1, 2),
+)
+def test_only_who_is_at_its_equal_part_is_refused(
+    lines: dict[str, int], tenant: str, spare: int
+) -> None:
+    """Also in a queue that is over its limit, as recoveries make it; the figures show why."""
+    queue, places = filled(**lines), max(1, sum(lines.values()) + spare)
+    own, each = lines.get(tenant, 0), places // len(lines.keys() | {tenant})
+    refusal = judge_place(queue, tenant, places)
+    if refusal is None:
+        queue.join(tenant, name("new"))
+        if len(queue) > places:
+            longest = queue.longest()
+            assert longest != tenant
+            assert queue.waiting(longest) >= own + 2, "it is still no shorter when it gave way"
+            refusal = over_equal_places(queue, queue.waiting(longest), places)
+            assert refusal.reason is Reason.TENANT_SHARE
+    else:
+        assert len(queue) >= places
+        assert own >= each
+        assert (refusal.reason is Reason.CAPACITY) == (own == 0)
+    if refusal is not None:
+        assert refusal.asked is not None
+        assert refusal.limit is not None
+        assert refusal.asked > refusal.limit
+
+
+# Any order of events
+
+
+class FairMachine(RuleBasedStateMachine):
+    """Tenants that come, go, recover, are passed and are granted, beside a model of plain lists."""
+
+    queue_type: ClassVar[type[FairQueue]] = FairQueue
+    reached: ClassVar[Counter[str]] = Counter()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = self.queue_type()
+        self.lines: dict[str, list[TransferId]] = {tenant: [] for tenant in TENANTS}
+        self.tenants: dict[TransferId, str] = {}
+        self.granted = Counter[str]()
+        self.largest = Counter[str]()
+        self.stretches: dict[tuple[str, str], list[int]] = {}
+        """Leads of one tenant over another, from grant to grant, while both could be granted."""
+
+    def waiting(self) -> list[TransferId]:
+        return [request for line in self.lines.values() for request in line]
+
+    def gone(self) -> list[TransferId]:
+        return sorted(set(self.tenants) - set(self.waiting()))
+
+    @rule(tenant=st.sampled_from(TENANTS), count=st.integers(1, 4))
+    def join(self, tenant: str, count: int) -> None:
+        for _ in range(count):
+            request = name(f"r{len(self.tenants)}")
+            self.tenants[request] = tenant
+            self.lines[tenant].append(request)
+            self.queue.join(tenant, request)
+
+    @precondition(lambda self: self.gone())
+    @rule(data=st.data())
+    def recover(self, data: st.DataObject) -> None:
+        request = data.draw(st.sampled_from(self.gone()))
+        self.lines[self.tenants[request]].insert(0, request)
+        self.queue.join_first(self.tenants[request], request)
+
+    @precondition(lambda self: self.waiting())
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        request = data.draw(st.sampled_from(self.waiting()))
+        self.lines[self.tenants[request]].remove(request)
+        self.queue.leave(request)
+        self._end_stretches()
+
+    @precondition(lambda self: self.waiting())
+    @rule(pages=st.integers(1, 9), passed=st.sampled_from((0, 0, 0, 1)))
+    def grant(self, pages: int, passed: int) -> None:
+        """Grant to who is due, or pass that tenant, as one that is over another limit."""
+        heads = self.queue.heads()
+        passed = min(passed, len(heads) - 1)
+        request, leads = heads[passed], self._leads()
+        tenant = self.tenants[request]
+        self.queue.grant(request, pages)
+        self.lines[tenant].remove(request)
+        self.granted[tenant] += pages
+        self.largest[tenant] = max(self.largest[tenant], pages)
+        self.reached["passed"] += passed
+        self._compare(leads, {self.tenants[head] for head in heads[:passed]})
+        self._end_stretches()
+
+    @rule(tenant=st.sampled_from(TENANTS), requests=st.integers(4, 12), pages=st.integers(1, 9))
+    def flood(self, tenant: str, requests: int, pages: int) -> None:
+        """A tenant asks for a lot, and as many are granted, whoever is due."""
+        self.join(tenant, requests)
+        for _ in range(requests):
+            self.grant(pages, 0)
+
+    def _leads(self) -> dict[tuple[str, str], int]:
+        """The lead of each tenant over each other, of those that wait now."""
+        both = combinations([tenant for tenant in TENANTS if self.lines[tenant]], 2)
+        return {(a, b): self.granted[a] - self.granted[b] for a, b in both}
+
+    def _compare(self, leads: dict[tuple[str, str], int], passed: set[str]) -> None:
+        """Judge all stretches that end with this grant; `leads` are those before it."""
+        for pair, before in leads.items():
+            one, other = pair
+            if passed.intersection(pair):
+                self.stretches.pop(pair, None)
+                continue
+            stretch = self.stretches.setdefault(pair, [before])
+            stretch.append(self.granted[one] - self.granted[other])
+            self.reached["compared"] += 1
+            bound = self.largest[one] + self.largest[other]
+            assert max(stretch) - min(stretch) <= bound, (pair, stretch)
+
+    def _end_stretches(self) -> None:
+        """Keep those of tenants that still wait."""
+        waiting = self._leads()
+        self.stretches = {p: leads for p, leads in self.stretches.items() if p in waiting}
+
+    @invariant()
+    def nobody_is_lost_or_there_twice(self) -> None:
+        waiting = self.waiting()
+        assert len(self.queue) == len(waiting)
+        assert all(request in self.queue for request in waiting)
+
+
+class FairOrderMachine(FairMachine):
+    """The same, and within a tenant the order is that of arrival."""
+
+    @invariant()
+    def heads_are_the_first_of_each_tenant(self) -> None:
+        assert set(self.queue.heads()) == {line[0] for line in self.lines.values() if line}
+        assert [self.queue.waiting(t) for t in TENANTS] == [len(self.lines[t]) for t in TENANTS]
+
+
+class FifoMachine(FairMachine):
+    """The same promise, asked of one line for all."""
+
+    queue_type = OneLine
+
+
+LIMITS = settings(max_examples=200, stateful_step_count=40)
+
+
+def test_the_bound_holds_whatever_tenants_do() -> None:
+    FairOrderMachine.reached = Counter()
+    run_state_machine_as_test(FairOrderMachine, settings=LIMITS)
+    assert min(FairOrderMachine.reached[what] for what in ("passed", "compared")) > 100
+
+
+def test_one_line_for_all_breaks_the_bound() -> None:
+    """Or else the check above could not fail."""
+    unshrunk = settings(LIMITS, phases=[Phase.generate], report_multiple_bugs=False)
+    with pytest.raises(AssertionError, match=r"'alice'|'bob'"):
+        run_state_machine_as_test(FifoMachine, settings=unshrunk)
