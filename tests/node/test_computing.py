@@ -38,6 +38,12 @@ class Hooked(Recall):
         return super().forward(rows, cache)
 
 
+def once(happens: Callable[[], None]) -> Callable[[], None]:
+    """Let something happen the first time only."""
+    left = [happens]
+    return lambda: left.pop()() if left else None
+
+
 def no_memory() -> None:
     raise MemoryError("no memory for this chunk")
 
@@ -58,8 +64,15 @@ class Bench:
         if event in self.answers:
             self.answers[event]()
 
-    def start(self, name: TransferId, count: int, first_page: int = 0, position: int = 0) -> Prompt:
-        prompt = Prompt(tokens(name, count), table(first_page, count), position, count)
+    def start(
+        self,
+        name: TransferId,
+        count: int,
+        first_page: int = 0,
+        position: int = 0,
+        tenant: str = "acme",
+    ) -> Prompt:
+        prompt = Prompt(tenant, tokens(name, count), table(first_page, count), position, count)
         self.computing.start(name, prompt)
         return prompt
 
@@ -161,6 +174,30 @@ def test_who_comes_later_waits_for_one_chunk_of_each_before() -> None:
     assert order == [(A, 10), (A, 20), (A, 30), (B, 10), (A, 40)]
 
 
+def test_a_flood_of_prompts_delays_another_tenant_by_one_chunk() -> None:
+    bench = Bench(10)
+    for number in range(10):
+        bench.start(TransferId(f"f{number}/1"), 40, first_page=3 * number, tenant="flood")
+    bench.step(7)
+    bench.told.clear()
+    bench.start(B, 50, first_page=40, tenant="quiet")
+    bench.step(10)
+    turns = [event.transfer == B for event in bench.told if isinstance(event, Computed)]
+    assert turns == [True, False] * 5
+
+
+def test_a_long_prompt_delays_another_tenant_by_the_chunk_under_way() -> None:
+    bench = Bench(10, Hooked(20, lambda: late()))
+
+    def late() -> None:
+        bench.start(B, 10, first_page=40, tenant="quiet")
+
+    bench.start(A, 500, tenant="long")
+    bench.run()
+    stops = [(e.transfer, e.stop) for e in bench.told if isinstance(e, Computed)]
+    assert stops[:5] == [(A, 10), (A, 20), (A, 30), (B, 10), (A, 40)]
+
+
 def test_a_prompt_of_which_nothing_is_left_to_compute_is_not_begun() -> None:
     bench = Bench(10)
     bench.start(A, 32, position=32)
@@ -235,7 +272,7 @@ def test_an_engine_that_raises_is_told_once_and_the_others_go_on(at: int) -> Non
 
 def test_a_page_table_that_is_too_short_fails_before_anything_is_written() -> None:
     bench = Bench(64)
-    prompt = Prompt(tokens(A, 64), table(0, 48), 0, 64)
+    prompt = Prompt("acme", tokens(A, 64), table(0, 48), 0, 64)
     bench.computing.start(A, prompt)
     bench.run()
     assert bench.told == [ComputeBegan(A), EngineFailed(A, "the engine failed: RowMismatch")]
@@ -255,4 +292,19 @@ def test_a_prompt_that_was_stopped_can_be_started_again() -> None:
     assert [e for e in bench.told if isinstance(e, Computed)] == [
         Computed(A, stop) for stop in (16, 16, 32, 48, 64)
     ]
+    bench.assert_nothing_left()
+
+
+def test_a_prompt_that_is_started_again_while_a_chunk_is_computed_is_computed_whole() -> None:
+    def again() -> None:
+        bench.computing.stop(A)
+        bench.start(A, 32, first_page=16)
+
+    bench, whole = Bench(16, Hooked(16, once(again))), Bench(1_000)
+    bench.start(A, 64)
+    bench.run()
+    prompt = whole.start(A, 32, first_page=16)
+    whole.run()
+    assert [e.stop for e in bench.told if isinstance(e, Computed)] == [16, 32, 16, 32]
+    assert np.array_equal(bench.memory[prompt.table], whole.memory[prompt.table])
     bench.assert_nothing_left()

@@ -33,6 +33,14 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
 }
 
 
+ODD: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
+    messages.Submit: {
+        "alternatives": st.none() | st.integers(0, messages.ALTERNATIVES_MAX),
+    },
+}
+"""Fields that don't take every value of their type."""
+
+
 def values_of(hint: Any) -> st.SearchStrategy[Any]:
     """Values that a field of this type can have on the wire: integers have 64 bits."""
     hint = getattr(hint, "__supertype__", hint)
@@ -48,7 +56,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
     if issubclass(hint, Enum):
         return st.sampled_from(hint)
     fields = {name: values_of(h) for name, h in get_type_hints(hint).items()}
-    return st.builds(hint, **fields)
+    return st.builds(hint, **fields | ODD.get(hint, {}))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -152,6 +160,12 @@ def refused(data: bytes) -> PeerMisbehaved:
 def test_sampling_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
     body = parts(SUBMIT)
     body["sampling"] |= wrong
+    assert refused(enveloped("submit", [], body)).reason is Reason.MALFORMED
+
+
+@pytest.mark.parametrize("alternatives", [-1, messages.ALTERNATIVES_MAX + 1])
+def test_an_impossible_number_of_alternatives_is_refused(alternatives: int) -> None:
+    body = parts(SUBMIT) | {"alternatives": alternatives}
     assert refused(enveloped("submit", [], body)).reason is Reason.MALFORMED
 
 

@@ -1,7 +1,9 @@
 """What processes say to each other, as nouns; `wire` turns them into authenticated bytes.
 
-    gateway --Submit, Cancel--> decode --Grant, Withdraw, Ruling--> prefill
+    gateway --Submit, Cancel--> decode --Grant, Withdraw, Ruling--> prefill      (push)
     gateway <--Chunk, Ended---- decode <----Released, Receipt------ prefill
+                                decode --Claim, Validate, Release-> prefill      (pull)
+                                decode <-Lent, Validated, Returned- prefill
 
 Every field is required: a missing one is a refusal, not a default. Durations travel, instants do
 not. Page lists and digests stay between nodes; a router carries only the request ticket.
@@ -15,7 +17,7 @@ from dataclasses import dataclass
 from kvairlock.core.ends import End
 from kvairlock.core.errors import Refusal
 from kvairlock.core.promise.capacity import CapacityReport
-from kvairlock.core.terms import NodeName, Owner, Peer, Role, TransferId, WindowId
+from kvairlock.core.terms import NodeName, Owner, Peer, Reader, Role, TransferId, WindowId
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,23 @@ class RequestTicket:
 
 
 @dataclass(frozen=True, slots=True)
+class TransferTicket:
+    """What a prefill node vouches for: it offers one decode node a prompt's pages (signed by it).
+
+    It names a transfer and proves nothing about bytes. Routers relay it without reading it.
+
+    Args:
+        transfer: The transfer's name.
+        lender: The life of the prefill node that offers.
+        receiver: The life of the decode node that may claim.
+    """
+
+    transfer: TransferId
+    lender: Peer
+    receiver: Peer
+
+
+@dataclass(frozen=True, slots=True)
 class Sampling:
     """How tokens are drawn. It shapes the answer only, never the cache, so no ticket names it.
 
@@ -72,6 +91,9 @@ class Sampling:
             raise ValueError("seed must be from 0 to 2**63 - 1")
 
 
+ALTERNATIVES_MAX = 20
+"""As many as the OpenAI API lets a client ask for."""
+
 GREEDY = Sampling(temperature=0.0, top_p=1.0, seed=0)
 
 
@@ -92,6 +114,9 @@ class Submit:
             and no likelihood either.
         prefill: The prefill node of the route.
         nonce: The sender's own name for this presentation of the ticket.
+
+    Raises:
+        ValueError: When made with an impossible number of alternatives.
     """
 
     ticket: bytes
@@ -105,6 +130,10 @@ class Submit:
     alternatives: int | None
     prefill: NodeName
     nonce: str
+
+    def __post_init__(self) -> None:
+        if self.alternatives is not None and not 0 <= self.alternatives <= ALTERNATIVES_MAX:
+            raise ValueError(f"alternatives must be from 0 to {ALTERNATIVES_MAX}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +238,93 @@ class Ruling:
     transfer: TransferId
     admitted: bool
     refusal: Refusal | None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Decode to prefill: hold the pages that you offered for us, and say where they are.
+
+    Args:
+        transfer: The transfer's name.
+        ticket: The signed request ticket, relayed as it came.
+        offer: The transfer ticket, relayed as it came.
+        tenant: The tenant for whom the claimant presents the ticket.
+        input_digest: Keyed digest of the prompt that the claimant was given.
+        prompt_tokens: Length of that prompt.
+        nonce: Fresh name of this claim; who repeats it is answered again.
+        generations: The claimant's generation of each page to read into, to be stated back.
+        reader: Whether the claimant will ask afterwards if the pages stood.
+    """
+
+    transfer: TransferId
+    ticket: bytes
+    offer: bytes
+    tenant: str
+    input_digest: bytes
+    prompt_tokens: int
+    nonce: str
+    generations: tuple[int, ...]
+    reader: Reader
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """Prefill to decode: the answer to a claim. A refusal is a receipt too, and lends nothing.
+
+    Args:
+        transfer: The transfer's name.
+        nonce: The claim that is answered.
+        receipt: What was really done; its window is named as the claim is.
+        pages: The lender's pages to read, in token order.
+        generations: The lender's generation of each.
+        seed: Seed of the receipt's page digests.
+    """
+
+    transfer: TransferId
+    nonce: str
+    receipt: Receipt
+    pages: tuple[int, ...]
+    generations: tuple[int, ...]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Validate:
+    """Decode to prefill: our read is terminal; did the pages stand during all of it?"""
+
+    transfer: TransferId
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """Prefill to decode: the pages stand to this moment, or why that cannot be said.
+
+    Args:
+        transfer: The transfer's name.
+        nonce: The claim that was asked about.
+        refusal: Why they did not stand, or None if they do.
+    """
+
+    transfer: TransferId
+    nonce: str
+    refusal: Refusal | None
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Decode to prefill: no read of ours is under way any more; the claim is given back."""
+
+    transfer: TransferId
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """Prefill to decode: nothing is held under this claim any more. It acknowledges a release."""
+
+    transfer: TransferId
+    nonce: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +457,12 @@ Message = (
     | Released
     | Receipt
     | Ruling
+    | Claim
+    | Lent
+    | Validate
+    | Validated
+    | Release
+    | Returned
     | Chunk
     | Ended
     | NodeStatus
@@ -359,6 +481,12 @@ SENDERS: dict[type[Message], frozenset[Role]] = {
     Released: frozenset({Role.PREFILL}),
     Receipt: frozenset({Role.PREFILL}),
     Ruling: frozenset({Role.DECODE}),
+    Claim: frozenset({Role.DECODE}),
+    Lent: frozenset({Role.PREFILL}),
+    Validate: frozenset({Role.DECODE}),
+    Validated: frozenset({Role.PREFILL}),
+    Release: frozenset({Role.DECODE}),
+    Returned: frozenset({Role.PREFILL}),
     Chunk: frozenset({Role.DECODE}),
     Ended: frozenset({Role.DECODE}),
     NodeStatus: frozenset({Role.PREFILL, Role.DECODE}),

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import structlog
 
+from kvairlock.core.messages import Alternative, Score
 from kvairlock.core.terms import TransferId
 from kvairlock.engine.cache import PagedCache
 from kvairlock.engine.model import Model
-from kvairlock.engine.sampling import greedy
-from kvairlock.node.answers import Answers
+from kvairlock.engine.sampling import Logits, draw, likelihoods
+from kvairlock.node.answers import Answer, Answers, Drawn
+from kvairlock.node.turns import Turns
 from kvairlock.runtime.failpoints import Failpoint, Failpoints
 
 log = structlog.get_logger()
@@ -23,6 +26,11 @@ class Seat:
 
     answers: Answers
     choice: int
+
+    @property
+    def answer(self) -> Answer:
+        """What it generates."""
+        return self.answers.choices[self.choice]
 
 
 class Batch:
@@ -39,6 +47,7 @@ class Batch:
         self._model, self._cache, self._points = model, cache, points
         self._seats_max = seats_max
         self._active: dict[TransferId, Answers] = {}
+        self._turns: Turns[Seat] = Turns()
 
     @property
     def names(self) -> tuple[TransferId, ...]:
@@ -48,6 +57,8 @@ class Batch:
     def add(self, answers: Answers) -> None:
         """Let a request join."""
         self._active[answers.transfer] = answers
+        for choice in range(len(answers.choices)):
+            self._turns.add(answers.tenant, Seat(answers, choice))
 
     def drop(self, name: TransferId) -> None:
         """Let a request leave, if it is there."""
@@ -58,15 +69,15 @@ class Batch:
         return self._active.get(answers.transfer) is answers
 
     def seats(self) -> list[Seat]:
-        """Choose who takes part: oldest first, and whoever was left out moves ahead."""
-        seats = [Seat(a, choice) for a in self._active.values() for choice in a.open]
-        chosen = seats[: self._seats_max]
-        if len(seats) > len(chosen):
-            for name in dict.fromkeys(seat.answers.transfer for seat in chosen):
-                self._active[name] = self._active.pop(name)
+        """Choose who takes part: tenants in turn, so that each has its share of the seats."""
+        self._turns.keep(lambda seat: self.has(seat.answers) and not seat.answer.finish)
+        count = min(self._seats_max, len(self._turns))
+        chosen = [self._turns.take() for _ in range(count)]
+        for seat in chosen:
+            self._turns.add(seat.answers.tenant, seat)
         return chosen
 
-    def step(self, seats: Sequence[Seat]) -> list[int | None]:
+    def step(self, seats: Sequence[Seat]) -> Sequence[Drawn | None]:
         """Generate one token per seat, in a thread; None where the engine failed.
 
         Args:
@@ -74,16 +85,39 @@ class Batch:
         """
         names = ",".join(dict.fromkeys(seat.answers.transfer for seat in seats))
         self._points.reach(Failpoint.DECODE_STEP, names)
-        tokens = self._forward(seats)
-        if tokens is not None:
-            return tokens
+        drawn = self._forward(seats)
+        if drawn is not None:
+            return drawn
         # What one row does must cost no other: each is run alone, over the same positions.
-        return [(self._forward([seat]) or [None])[0] for seat in seats]
+        alone = [self._forward([seat]) for seat in seats]
+        return [one[0] if one is not None else None for one in alone]
 
-    def _forward(self, seats: Sequence[Seat]) -> list[int | None] | None:
-        rows = [seat.answers.choices[seat.choice].row() for seat in seats]
+    def _forward(self, seats: Sequence[Seat]) -> list[Drawn] | None:
         try:
-            return list(greedy(self._model.forward(rows, self._cache)).tolist())
+            logits = self._model.forward([seat.answer.row() for seat in seats], self._cache)
+            return self._draw(seats, logits)
         except Exception as error:  # whatever the engine raises ends that request
-            log.error("the engine failed", rows=len(rows), error=type(error).__name__)
+            log.error("the engine failed", rows=len(seats), error=type(error).__name__)
             return None
+
+    def _draw(self, seats: Sequence[Seat], logits: Logits) -> list[Drawn]:
+        tokens = draw(
+            logits,
+            [seat.answers.sampling for seat in seats],
+            [seat.choice for seat in seats],
+            [seat.answer.place for seat in seats],
+        )
+        return [
+            Drawn(token, self._text(token), self._score(row, token, seat.answers.alternatives))
+            for row, token, seat in zip(logits, tokens.tolist(), seats, strict=True)
+        ]
+
+    def _score(self, logits: Logits, token: int, count: int | None) -> Score | None:
+        if count is None:
+            return None
+        taken, likeliest = likelihoods(logits, token, count)
+        alternatives = [Alternative(self._text(one.token), one.logprob) for one in likeliest]
+        return Score(self._text(token), taken.logprob, tuple(alternatives))
+
+    def _text(self, token: int) -> bytes:
+        return self._model.tokenizer.decode(np.array([token], dtype=np.int32))

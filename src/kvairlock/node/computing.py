@@ -1,8 +1,10 @@
-"""Prompts that are being computed, chunk by chunk and in turn (chunked prefill)."""
+"""Prompts that are being computed, chunk by chunk and in turn (chunked prefill).
+
+After each chunk it is another's turn: a long prompt delays another tenant's by one chunk at most.
+"""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +17,7 @@ from kvairlock.core.events import ComputeBegan, Computed, EngineFailed, Event
 from kvairlock.core.terms import Pages, TransferId
 from kvairlock.engine.cache import PagedCache
 from kvairlock.engine.model import Model, Row
+from kvairlock.node.turns import Turns
 
 log = structlog.get_logger()
 
@@ -24,12 +27,14 @@ class Prompt:
     """A prompt that is being computed.
 
     Args:
+        tenant: Whose it is.
         tokens: Token ids, shape (tokens,).
         table: Page table, shape (pages,).
         position: The next token to compute.
         stop: One after the last.
     """
 
+    tenant: str
     tokens: NDArray[np.int32]
     table: Pages
     position: int
@@ -52,7 +57,7 @@ class Computing:
         self._model, self._cache, self._chunk_tokens = model, cache, chunk_tokens
         self._tell = tell
         self._prompts: dict[TransferId, Prompt] = {}
-        self._turns: deque[TransferId] = deque()
+        self._turns: Turns[TransferId] = Turns()
 
     @property
     def has_work(self) -> bool:
@@ -63,20 +68,19 @@ class Computing:
         """Take a prompt in; there may be nothing left to compute of it."""
         if prompt.position < prompt.stop:
             self._prompts[name] = prompt
-            self._turns.append(name)
+            self._turns.add(prompt.tenant, name)
 
     def stop(self, name: TransferId) -> None:
         """Forget a prompt; a chunk under way is still told."""
         self._prompts.pop(name, None)
+        self._turns.keep(lambda waiting: waiting != name)
 
     async def step(self) -> None:
         """Compute the next chunk of the prompt whose turn it is."""
         if not self._turns:
             return
-        name = self._turns.popleft()
-        prompt = self._prompts.get(name)
-        if prompt is None:
-            return
+        name = self._turns.take()
+        prompt = self._prompts[name]
         self._tell(ComputeBegan(name))
         if self._prompts.get(name) is prompt:
             await self._compute(name, prompt)
@@ -95,7 +99,9 @@ class Computing:
             return
         prompt.position = stop
         self._tell(Computed(name, stop))
-        if self._prompts.get(name) is prompt and stop < prompt.stop:
-            self._turns.append(name)
+        if self._prompts.get(name) is not prompt:
+            return
+        if stop < prompt.stop:
+            self._turns.add(prompt.tenant, name)
         else:
-            self._prompts.pop(name, None)
+            del self._prompts[name]

@@ -50,7 +50,7 @@ from kvairlock.core.messages import (
 from kvairlock.core.node import Node
 from kvairlock.core.protocol.decode import DecodeNode
 from kvairlock.core.terms import Claimant, NodeName, Peer, TransferId, WindowId
-from kvairlock.node.answers import Answer, Answers
+from kvairlock.node.answers import Answer, Answers, Drawn
 from kvairlock.node.batch import Batch, Seat
 from kvairlock.node.computing import Computing, Prompt
 from kvairlock.node.host import Equipment, Host
@@ -215,21 +215,27 @@ class DecodeHost(Host):
         content = self.machine.receptions[effect.attached]
         tokens = token_ids(self.submits[content.asked.transfer].tokens)
         submit = self.submits[reception.asked.transfer]
-        choices = [
-            Answer(table, int(tokens[-1]), len(tokens) - 1, submit.max_tokens, submit.stop)
-            for table in effect.tables
-        ]
-        gateway = reception.asked.gateway.node
-        self.batch.add(Answers(effect.transfer, submit.transfer, gateway, choices))
+        ends = self.has.model.tokenizer.end_tokens
+        choices = [Answer.behind(tokens, table, submit, ends) for table in effect.tables]
+        answers = Answers(
+            transfer=effect.transfer,
+            alias=submit.transfer,
+            gateway=reception.asked.gateway.node,
+            tenant=reception.owner.tenant,
+            sampling=submit.sampling,
+            alternatives=submit.alternatives,
+            choices=tuple(choices),
+        )
+        self.batch.add(answers)
         self._has_work.set()
 
     def _start_compute(self, effect: StartCompute) -> None:
         """Compute a prompt here, since nothing came of its transfer."""
-        submit = self.submits[self.machine.receptions[effect.transfer].asked.transfer]
-        tokens = token_ids(submit.tokens)
-        self.computing.start(
-            effect.transfer, Prompt(tokens, effect.table, effect.start, effect.stop)
-        )
+        reception = self.machine.receptions[effect.transfer]
+        tokens = token_ids(self.submits[reception.asked.transfer].tokens)
+        tenant = reception.owner.tenant
+        prompt = Prompt(tenant, tokens, effect.table, effect.start, effect.stop)
+        self.computing.start(effect.transfer, prompt)
         self._has_work.set()
 
     # Generating
@@ -259,32 +265,28 @@ class DecodeHost(Host):
             await self._read(seats, names)
 
     async def _read(self, seats: list[Seat], names: tuple[TransferId, ...]) -> None:
-        tokens = await anyio.to_thread.run_sync(self.batch.step, seats)
-        counts = Counter(
-            seat.answers.transfer
-            for seat, token in zip(seats, tokens, strict=True)
-            if token is not None
-        )
+        step = await anyio.to_thread.run_sync(self.batch.step, seats)
+        took = list(zip(seats, step, strict=True))
+        counts = Counter(seat.answers.transfer for seat, drawn in took if drawn is not None)
         self._end_step(names, counts)
-        for seat, token in zip(seats, tokens, strict=True):
-            if token is None:
+        for seat, drawn in took:
+            if drawn is None:
                 self.tell(EngineFailed(seat.answers.transfer, "the engine failed"))
             else:
-                self._take(seat, token)
+                self._take(seat, drawn)
 
     def _end_step(self, names: tuple[TransferId, ...], tokens: Mapping[TransferId, int]) -> None:
         if names:
             self.tell(StepEnded(names, tuple(tokens.get(name, 0) for name in names)))
 
-    def _take(self, seat: Seat, token: int) -> None:
-        answers = seat.answers
+    def _take(self, seat: Seat, drawn: Drawn) -> None:
+        answers, answer = seat.answers, seat.answer
         if not self.batch.has(answers):
             return
-        text = answers.take(seat.choice, token, self.has.model.tokenizer)
-        finish = answers.choices[seat.choice].finish
-        chunk = Chunk(answers.alias, seat.choice, 1, text, finish, ())
+        shown = answer.take(drawn)
+        chunk = Chunk(answers.alias, seat.choice, 1, shown.text, answer.finish, shown.scores)
         self.links.send(answers.gateway, chunk)
-        if not answers.open:
+        if answers.is_finished:
             self.tell(DecodeFinished(answers.transfer))
 
     # Figures

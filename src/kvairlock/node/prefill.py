@@ -52,11 +52,13 @@ class Fed:
     """What the engine is fed for a transfer, and how that is digested.
 
     Args:
+        tenant: Whose it is.
         tokens: Token ids, shape (tokens,).
         key_id: The key that signed the request's ticket.
         salt: The ticket's salt.
     """
 
+    tenant: str
     tokens: NDArray[np.int32]
     key_id: str
     salt: str
@@ -117,7 +119,8 @@ class PrefillHost(Host):
         )
         tokens = token_ids(grant.tokens[: len(grant.tokens) // 4 * 4])
         salt = "" if isinstance(presented.ticket, Refusal) else presented.ticket.salt
-        self.fed.setdefault(grant.transfer, Fed(tokens, key_id_of(grant.ticket), salt))
+        fed = Fed(presented.tenant, tokens, key_id_of(grant.ticket), salt)
+        self.fed.setdefault(grant.transfer, fed)
         self.tell(
             Granted(
                 transfer=grant.transfer,
@@ -171,8 +174,8 @@ class PrefillHost(Host):
                 log.error("effect of another node", kind=type(effect).__name__)
 
     def _start_compute(self, effect: StartCompute) -> None:
-        tokens = self.fed[effect.transfer].tokens
-        prompt = Prompt(tokens, effect.table, effect.start, effect.stop)
+        fed = self.fed[effect.transfer]
+        prompt = Prompt(fed.tenant, fed.tokens, effect.table, effect.start, effect.stop)
         self.computing.start(effect.transfer, prompt)
         self._has_work.set()
 
