@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kvairlock.cli import main
+from kvairlock.engine.store import PUBLISHED
+
+from .index import TINY, Index, serving
 
 HERE = Path(__file__).parent
 
@@ -36,7 +40,7 @@ Command = Callable[..., Ran]
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home without any state."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    for name in ("XDG_STATE_HOME", "KVAIRLOCK_CLUSTER_KEY", "FORCE_COLOR", "OMP_NUM_THREADS"):
+    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME", "KVAIRLOCK_CLUSTER_KEY", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     return tmp_path
@@ -55,6 +59,22 @@ def kvairlock(home: Path, capsys: pytest.CaptureFixture[str]) -> Command:
         return Ran(code if isinstance(code, int) else 0, said.out, said.err)
 
     return run
+
+
+@pytest.fixture
+def index(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
+    """An index that the clients use, and a home in which nothing was fetched."""
+    for name in [n for n in os.environ if n.startswith(("PIP_", "UV_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    monkeypatch.setenv("UV_NO_CONFIG", "1")
+    monkeypatch.setitem(PUBLISHED, TINY.name, TINY)
+    monkeypatch.setenv("FAKE_PUBLISHED", msgspec.json.encode(TINY).decode())
+    with serving() as served:
+        monkeypatch.setenv("PIP_INDEX_URL", served.url)
+        monkeypatch.setenv("UV_DEFAULT_INDEX", served.url)
+        yield served
 
 
 class Served:

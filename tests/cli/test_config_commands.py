@@ -55,7 +55,7 @@ def test_show_prints_what_takes_effect(kvairlock: Command, home: Path) -> None:
     shown = tomllib.loads(kvairlock("config", "show", path).out)
     assert shown == kvairlock("config", "show", path, "--json").json
     assert shown["prefill"] == [
-        {"name": "p0", "pages": 7, "chunk_tokens": 256, "prefix_share": 0.5}
+        {"name": "p0", "pages": 7, "chunk_tokens": 256, "prefix_share": 0.5, "threads": 0}
     ]
     defaults = json.loads(msgspec.json.encode(Settings()))
     assert kvairlock("config", "show", "--json").json == defaults
@@ -117,3 +117,12 @@ def test_what_a_file_says_moves_no_cursor(kvairlock: Command, home: Path) -> Non
     assert ran.status == 2
     assert "\x1b" not in ran.err
     assert "[2J" in ran.err
+
+
+def test_a_model_file_is_shown_where_it_is(
+    kvairlock: Command, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = home / "s.toml"
+    path.write_text('model = "models/own.gguf"\n')
+    monkeypatch.chdir("/")
+    assert kvairlock("config", "show", path, "--json").json["model"] == f"{home}/models/own.gguf"

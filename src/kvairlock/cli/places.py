@@ -10,6 +10,7 @@ import os
 import secrets
 from pathlib import Path
 
+from kvairlock.runtime import folders
 from kvairlock.runtime.secrets import VARIABLE, KeysWrong, load_keyring, new_key, write_private
 from kvairlock.wire.keys import KEY_ID_BYTES, Keyring
 
@@ -21,10 +22,7 @@ RING_COMMENT = "# ID HEX: keys of a kvairlock cluster; the first signs and all a
 
 def default_state() -> Path:
     """Return the state directory: `$XDG_STATE_HOME/kvairlock`, or the one below the home."""
-    base = os.environ.get("XDG_STATE_HOME", "")
-    # The XDG specification has relative paths ignored.
-    root = Path(base) if base.startswith("/") else Path.home() / ".local" / "state"
-    return root / "kvairlock"
+    return folders.of_user("XDG_STATE_HOME", ".local/state")
 
 
 def cluster_ring(named: Path | None, state: Path) -> Keyring:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,18 +17,22 @@ import typer
 
 from kvairlock.cli import config, places
 from kvairlock.cli.child import Ready, StartFailed
+from kvairlock.cli.models import provide
 from kvairlock.cli.output import Status, fail, note, say, trouble
 from kvairlock.cli.progress import StackView
 from kvairlock.cli.stack import Programs, Stack
 from kvairlock.cli.supervisor import Outcome, Plan, Times, supervise
+from kvairlock.engine.model import RECALL, served_name
+from kvairlock.engine.store import PUBLISHED
 from kvairlock.gateway.keys import ApiKeys
 from kvairlock.runtime import lifetime
 from kvairlock.runtime.secrets import write_private
-from kvairlock.runtime.settings import GATEWAY_NAME, Settings
+from kvairlock.runtime.settings import GATEWAY_NAME, Settings, located_model
 
 PROGRAMS = Programs()
 FIRST_TENANT = "default"
-EXAMPLE = '{"model": "%s", "prompt": "the code is 4711. what is it? the code is", "max_tokens": 6}'
+RECALLING = {"prompt": "the code is 4711. what is it? the code is", "max_tokens": 6}
+CHATTING = {"messages": [{"role": "user", "content": "What is the capital of France?"}]}
 
 
 class ReadyFile(msgspec.Struct, frozen=True):
@@ -51,6 +57,14 @@ def serve(
     config_file: Annotated[
         Path | None,
         typer.Option("--config", metavar="FILE", help="Settings (TOML); defaults if left out."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE.gguf",
+            help="Model instead of the settings' one; `kvairlock models list` shows names. "
+            "One that can be fetched and is not here is fetched.",
+        ),
     ] = None,
     port: Annotated[
         int | None,
@@ -88,7 +102,9 @@ def serve(
 
     The first start makes the keys it needs and shows the API key, once.
     """
-    settings = _effective(config.read(config_file), port)
+    settings = _effective(config.read(config_file), model, port)
+    if settings.model in PUBLISHED:
+        provide(PUBLISHED[settings.model])
     home = (state or places.default_state()).absolute()
     ring = places.cluster_ring(cluster_key, home)
     keys_file = _keys(keys, home)
@@ -102,11 +118,15 @@ def serve(
         raise typer.Exit(_run(stack, ready_file))
 
 
-def _effective(settings: Settings, port: int | None) -> Settings:
-    if port is None:
-        return settings
-    gateway = msgspec.structs.replace(settings.gateway, port=port)
-    return msgspec.structs.replace(settings, gateway=gateway)
+def _effective(settings: Settings, model: str | None, port: int | None) -> Settings:
+    """Return the settings with what the options say instead."""
+    if model is not None:
+        located = located_model(model, Path.cwd())
+        settings = msgspec.structs.replace(settings, model=located)
+    if port is not None:
+        gateway = msgspec.structs.replace(settings.gateway, port=port)
+        settings = msgspec.structs.replace(settings, gateway=gateway)
+    return settings
 
 
 def _keys(named: Path | None, home: Path) -> Path:
@@ -207,10 +227,11 @@ class _Board:
 
 def _welcome(url: str, model: str) -> str:
     auth = '-H "Authorization: Bearer $KVAIRLOCK_API_KEY"'
-    body = EXAMPLE % model
+    path, asks = ("completions", RECALLING) if model == RECALL else ("chat/completions", CHATTING)
+    body = shlex.quote(json.dumps({"model": served_name(model), **asks}))
     return (
         f"kvairlock is up at {url} (Ctrl-C stops it)\n\n"
         f"  models  curl -s {url}/v1/models {auth}\n"
-        f"  ask     curl -s {url}/v1/completions {auth} \\\n"
-        f"            -H 'Content-Type: application/json' -d '{body}'\n"
+        f"  ask     curl -s {url}/v1/{path} {auth} \\\n"
+        f"            -H 'Content-Type: application/json' -d {body}\n"
     )

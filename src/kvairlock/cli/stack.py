@@ -29,7 +29,8 @@ SETTINGS_FILE = "settings.toml"
 SOCKET_PATH_BYTES_MAX = 107
 """sun_path of Linux, less its closing zero."""
 
-THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
+"""For the gateway, which computes nothing; nodes set their own number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Stack:
             for name in self.settings.nodes
         )
         argv = (*self.programs.gateway, *self._shared(), "--keys", str(self.keys))
-        return nodes, (ChildSpec(GATEWAY_NAME, argv, env),)
+        return nodes, (ChildSpec(GATEWAY_NAME, argv, {**env, **ONE_THREAD}),)
 
     def write_settings(self, port: int) -> None:
         """Write the settings for processes that start from now on.
@@ -94,6 +95,4 @@ class Stack:
         return ("--settings", settings, "--run", str(self.run), "--evidence", str(self.evidence))
 
     def _environment(self) -> Mapping[str, str]:
-        # Many processes on few cores: thread pools in all of them would wait for each other.
-        threads = dict.fromkeys(THREADS, "1")
-        return {**threads, **os.environ, VARIABLE: ",".join(ring_lines(self.ring))}
+        return {**os.environ, VARIABLE: ",".join(ring_lines(self.ring))}

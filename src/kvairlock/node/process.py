@@ -16,11 +16,13 @@ from kvairlock.core.promise.capacity import CapacityReport
 from kvairlock.core.protocol.decode import DecodeLimits, DecodeNode
 from kvairlock.core.protocol.prefill import PrefillLimits, PrefillNode
 from kvairlock.core.terms import LandingPolicy, NodeName, Peer, Role
+from kvairlock.engine.layout import Layout
 from kvairlock.engine.model import Model, load
 from kvairlock.node.decode import DecodeHost
 from kvairlock.node.host import Equipment, Host
 from kvairlock.node.prefill import PrefillHost
-from kvairlock.runtime import lifetime
+from kvairlock.runtime import lifetime, threads
+from kvairlock.runtime.machine import memory_free_bytes
 from kvairlock.runtime.settings import (
     DecodeSettings,
     PrefillSettings,
@@ -36,6 +38,8 @@ log = structlog.get_logger()
 
 DESCRIPTORS_SPARE = 128
 """For links, evidence, sockets that greet, and what libraries open."""
+
+MIB = 1024 * 1024
 
 NodeSettings = PrefillSettings | DecodeSettings
 
@@ -76,6 +80,38 @@ def measure(settings: Settings, node: NodeSettings, model: Model, peer: Peer) ->
         landing_pages=landing,
         context_tokens=model.context_tokens_max,
     )
+
+
+def require_memory(node: NodeSettings, layout: Layout, free_bytes: int) -> None:
+    """Refuse a node whose pages this machine can't hold, before it takes the first of them.
+
+    What other processes take afterwards is theirs to check.
+
+    Args:
+        node: The node's settings.
+        layout: The layout of its pages.
+        free_bytes: What this process may still take, its model already loaded.
+
+    Raises:
+        SettingsWrong: The message has the figures and says what to lower.
+    """
+    pages, landing = node.pages, _window_pages(node)
+    asked_bytes = (pages + landing) * layout.page_bytes
+    if asked_bytes <= free_bytes:
+        return
+    windows = f" and {landing} pages in windows" if landing else ""
+    lower = "pages or landing_pages" if landing else "pages"
+    raise SettingsWrong(
+        f"{pages} pages{windows} of {layout.page_bytes // 1024} KiB take {asked_bytes // MIB} MiB, "
+        f"but only {free_bytes // MIB} MiB of memory are free; lower {lower} of {node.name}"
+    )
+
+
+def _window_pages(node: NodeSettings) -> int:
+    """Pages of memory that windows may take beside the pool; direct windows are the pool."""
+    if isinstance(node, PrefillSettings) or node.landing is LandingPolicy.DIRECT:
+        return 0
+    return _landing_pages(node)
 
 
 def _landing_pages(node: DecodeSettings) -> int:
@@ -142,13 +178,15 @@ def serve(settings: Settings, name: str, run: Path, evidence: Path, ring: Keyrin
         The exit status.
 
     Raises:
-        SettingsWrong: There is no such node.
+        SettingsWrong: There is no such node, or its pages need more memory than there is.
+        ModelMissing: The model was not fetched.
     """
     node = node_settings(settings, name)
     role = settings.nodes[NodeName(name)]
     peer = Peer(NodeName(name), role, lifetime.fresh_incarnation())
     model = load(settings.model)
     layout = model.layout(settings.page_tokens)
+    require_memory(node, layout, memory_free_bytes())
     memory = PoolMemory(node.pages, layout.page_bytes, shared=_is_shared(node))
     refused = memory.lock()
     if refused:
@@ -159,7 +197,9 @@ def serve(settings: Settings, name: str, run: Path, evidence: Path, ring: Keyrin
     _record_start(sink, settings, node, report)
     equipment = Equipment(settings, report, peer, ring, model, layout, memory, sink, run)
     try:
-        anyio.run(_run, equipment, node)
+        with threads.limit_blas(node.threads, len(settings.nodes)):
+            log.info("node computes", model=settings.model, threads=threads.blas_threads())
+            anyio.run(_run, equipment, node)
     except BaseException:
         sink.close(in_order=False)
         raise

@@ -16,6 +16,14 @@ from kvairlock.core.errors import KvairlockError
 from kvairlock.core.guards import Guard, GuardSet
 from kvairlock.core.terms import LandingPolicy, NodeName, Role
 
+Threads = Annotated[
+    int,
+    Meta(
+        ge=0,
+        description="Threads of its linear algebra; 0 divides this machine's cores among the "
+        "nodes of the stack.",
+    ),
+]
 Name = Annotated[
     str,
     Meta(pattern="^[a-z][a-z0-9-]{0,31}$", description="Name of the process, unique."),
@@ -42,12 +50,27 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         int, Meta(ge=1024, description="Largest request body, in bytes; more is 413.")
     ] = 1024 * 1024
     max_tokens_default: Annotated[
-        int, Meta(ge=1, description="Tokens to generate when a request does not say.")
+        int,
+        Meta(
+            ge=1,
+            description="Tokens to generate when a completion does not say; fewer where the "
+            "context has no room for them.",
+        ),
     ] = 16
+    chat_tokens_default: Annotated[int, Meta(ge=1, description="The same for a chat.")] = 256
+    temperature_default: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=2,
+            description="Temperature when a request does not say; 0 answers alike every time. The "
+            "OpenAI API has 1.",
+        ),
+    ] = 0.0
     choices_max: Annotated[int, Meta(ge=1, description="Largest `n` of a request.")] = 8
     ticket_s: Annotated[
         int, Meta(ge=1, description="Seconds after which a request ticket is worthless.")
-    ] = 120
+    ] = 180
 
 
 class PrefillSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,6 +85,7 @@ class PrefillSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         float,
         Meta(ge=0, le=1, description="Largest share of the pool that finished prefixes may keep."),
     ] = 0.5
+    threads: Threads = 0
 
 
 class DecodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -93,6 +117,7 @@ class DecodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "evidence of prefill is missing (node lost, no receipt in time); 0 fails the request.",
         ),
     ] = 0
+    threads: Threads = 0
 
 
 class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -101,7 +126,7 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     queue_ms: Annotated[int, Meta(ge=1, description="Longest wait for pages.")] = 10_000
     prefill_ms: Annotated[
         int, Meta(ge=1, description="Longest wait of decode for the receipt.")
-    ] = 30_000
+    ] = 120_000
     verdict_ms: Annotated[
         int, Meta(ge=1, description="Longest wait of prefill for the verdict, and for landing.")
     ] = 10_000
@@ -110,7 +135,7 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     lost_ms: Annotated[
         int, Meta(ge=50, description="Silence after which a node counts as lost.")
     ] = 3_000
-    start_ms: Annotated[int, Meta(ge=100, description="Longest start of a process.")] = 30_000
+    start_ms: Annotated[int, Meta(ge=100, description="Longest start of a process.")] = 60_000
 
 
 class DrillSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -127,7 +152,13 @@ class DrillSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole embedded stack."""
 
-    model: Annotated[str, Meta(description="Model to serve.")] = "recall"
+    model: Annotated[
+        str,
+        Meta(
+            description="Model to serve: a name that `kvairlock models list` shows, or a GGUF file "
+            "(NAME.gguf); a relative path starts at the folder of the settings file.",
+        ),
+    ] = "recall"
     page_tokens: Annotated[int, Meta(ge=1, le=1024, description="Token slots of a page.")] = 16
     restart: Annotated[
         bool, Meta(description="Start a process again that has died, as a new incarnation.")
@@ -157,6 +188,8 @@ class SettingsWrong(KvairlockError):
 
 
 GATEWAY_NAME = NodeName("gateway")
+MODEL_FILES = ".gguf"
+"""How the path of a model ends; everything else is a name."""
 
 
 def parse(text: str) -> Settings:
@@ -176,17 +209,30 @@ def parse(text: str) -> Settings:
 
 
 def load(path: Path) -> Settings:
-    """Read settings from a TOML file.
+    """Read settings from a TOML file; a relative path in them starts at its folder.
 
     Raises:
         SettingsWrong: The file cannot be read or used.
     """
     try:
-        return parse(path.read_text())
+        settings = parse(path.read_text())
+        return msgspec.structs.replace(settings, model=located_model(settings.model, path.parent))
     except OSError as error:
         raise SettingsWrong(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise SettingsWrong(f"{path}: not UTF-8 text") from None
+
+
+def located_model(choice: str, folder: Path) -> str:
+    """Return a choice of a model with its path made absolute, if it is a file.
+
+    Args:
+        choice: A model's name, or the path of a GGUF file.
+        folder: Where a relative path starts.
+    """
+    if not choice.endswith(MODEL_FILES):
+        return choice
+    return str(folder.absolute() / Path(choice).expanduser())
 
 
 def check(settings: Settings) -> None:
