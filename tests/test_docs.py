@@ -23,9 +23,12 @@ from kvairlock.core.errors import REASONS
 from kvairlock.core.evidence import EVENTS
 from kvairlock.core.guards import ALL_GUARDS, GUARDS
 from kvairlock.drills.scenarios import SCENARIOS
-from kvairlock.gateway.completions import NEUTRAL, READ, TRANSFER_PARAMETERS, WITHOUT_EFFECT
+from kvairlock.gateway.endpoints import ENDPOINTS
 from kvairlock.gateway.metrics import Meter
+from kvairlock.gateway.parameters import READ
 from kvairlock.gateway.routes import Routes
+from kvairlock.gateway.steering import TRANSFER_PARAMETERS
+from kvairlock.gateway.unsupported import NEUTRAL, WITHOUT_EFFECT
 from kvairlock.runtime import settings
 from kvairlock.runtime.failpoints import Failpoint
 
@@ -182,7 +185,9 @@ def test_every_error_code_header_and_parameter_of_the_gateway_is_documented() ->
     assert not (found | {"invalid_value"}) - known
     source = "".join(path.read_text() for path in (PACKAGE / "gateway").glob("*.py"))
     assert not set(re.findall(r'"(x-kvairlock-[a-z-]+)"', source)) - known
-    assert not (READ | WITHOUT_EFFECT | set(NEUTRAL) | TRANSFER_PARAMETERS) - known
+    read = READ.union(*(endpoint.form.own for endpoint in ENDPOINTS))
+    assert not (read | WITHOUT_EFFECT | set(NEUTRAL) | TRANSFER_PARAMETERS) - known
+    assert {f"POST {endpoint.path}" for endpoint in ENDPOINTS} <= known
 
 
 def test_every_metric_is_documented() -> None:

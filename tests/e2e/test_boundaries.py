@@ -172,6 +172,7 @@ def assert_served(stack: Served, limit: Limit, asked: int) -> None:
         "prompt_tokens": tokens,
         "completion_tokens": CANARY_TOKENS,
         "total_tokens": tokens + CANARY_TOKENS,
+        "prompt_tokens_details": {"cached_tokens": 0},
     }
     computed = stack.one("range_computed", request=request)
     assert (computed["node"], computed["start"], computed["stop"]) == (limit.prefill, 0, tokens)

@@ -212,10 +212,10 @@ def test_an_endpoint_that_there_is_not_is_not_found(client: openai.OpenAI) -> No
 
 def test_an_unsupported_parameter_is_a_bad_request_that_names_it(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
-        client.completions.create(model="recall", prompt="x", temperature=0.7, logprobs=2)
-    assert (caught.value.code, caught.value.param) == ("unsupported_parameter", "temperature")
-    assert "`temperature`" in caught.value.message
-    assert "`logprobs`" in caught.value.message
+        client.completions.create(model="recall", prompt="x", presence_penalty=0.7, best_of=2)
+    assert (caught.value.code, caught.value.param) == ("unsupported_parameter", "presence_penalty")
+    assert "`presence_penalty`" in caught.value.message
+    assert "`best_of`" in caught.value.message
 
 
 def test_a_neutral_value_of_such_a_parameter_is_taken(client: openai.OpenAI, plain: Served) -> None:
@@ -231,3 +231,18 @@ def test_a_neutral_value_of_such_a_parameter_is_taken(client: openai.OpenAI, pla
         user="somebody",
     )
     assert answer.choices[0].text == prompt.canary
+
+
+def test_likelihoods_of_a_completion(client: openai.OpenAI, plain: Served) -> None:
+    prompt = plain.canaries.prompt("acme", 120)
+    answer = client.completions.create(
+        model="recall", prompt=prompt.text, stop=END, max_tokens=32, logprobs=2
+    )
+    logprobs = answer.choices[0].logprobs
+    assert logprobs is not None
+    assert "".join(logprobs.tokens or []) == answer.choices[0].text == prompt.canary
+    assert logprobs.text_offset == list(range(len(prompt.canary)))
+    assert all(-0.01 < logprob <= 0 for logprob in logprobs.token_logprobs or [])
+    for token, likely in zip(logprobs.tokens or [], logprobs.top_logprobs or [], strict=True):
+        assert len(likely) == 2
+        assert max(likely, key=likely.__getitem__) == token

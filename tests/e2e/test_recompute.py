@@ -111,6 +111,7 @@ def assert_answered(asked: Asked) -> None:
         "prompt_tokens": PROMPT_TOKENS,
         "completion_tokens": CANARY_TOKENS,
         "total_tokens": PROMPT_TOKENS + CANARY_TOKENS,
+        "prompt_tokens_details": {"cached_tokens": 0},
     }
 
 

@@ -27,6 +27,7 @@ from kvairlock.core.messages import (
     Inspect,
     Message,
     NodeStatus,
+    Score,
     Submit,
 )
 from kvairlock.core.promise.capacity import CapacityReport
@@ -51,14 +52,21 @@ class Talk:
     submit: Submit
     cancelled: anyio.Event = field(default_factory=anyio.Event)
 
-    async def chunk(self, text: bytes, choice: int = 0, finish: str = "") -> None:
-        await self.link.send(Chunk(self.submit.transfer, choice, 1, text, finish, ()))
+    async def chunk(
+        self, text: bytes, choice: int = 0, finish: str = "", scores: tuple[Score, ...] = ()
+    ) -> None:
+        await self.link.send(Chunk(self.submit.transfer, choice, 1, text, finish, scores))
 
     async def end(
-        self, computed: int = 7, generated: int = 3, refusal: Refusal | None = None
+        self,
+        computed: int = 7,
+        generated: int = 3,
+        refusal: Refusal | None = None,
+        reused: int = 0,
     ) -> None:
         end = End.COMPLETED if refusal is None else End.REJECTED
-        await self.link.send(Ended(self.submit.transfer, end, refusal, computed, generated, 0))
+        ended = Ended(self.submit.transfer, end, refusal, computed, generated, reused)
+        await self.link.send(ended)
 
     async def end_as(self, end: End) -> None:
         await self.link.send(Ended(self.submit.transfer, end, None, 0, 0, 0))

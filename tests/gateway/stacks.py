@@ -83,6 +83,12 @@ class Stack:
         body = {"model": "recall", "prompt": "hello", **fields}
         return self.http.post("/v1/completions", json=body, headers=self.headers(key))
 
+    def chat(self, key: str | None = None, **fields: object) -> httpx.Response:
+        """Ask for an answer to "hello", or to what the fields say."""
+        turn = {"role": "user", "content": "hello"}
+        body = {"model": "recall", "messages": [turn], **fields}
+        return self.http.post("/v1/chat/completions", json=body, headers=self.headers(key))
+
     def stop(self) -> int:
         """End the process in order and return its exit status."""
         if self.process.poll() is None:

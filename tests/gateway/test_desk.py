@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
-import numpy as np
 import pytest
 
 from kvairlock.core.ends import End
 from kvairlock.core.errors import PeerMisbehaved, Reason, Refusal
-from kvairlock.core.messages import Cancel, Chunk, Ended, Message, Submit
+from kvairlock.core.messages import Cancel, Chunk, Ended, Message, Sampling, Submit
 from kvairlock.core.terms import Incarnation, NodeName, Owner, Peer, Role, TransferId
-from kvairlock.gateway.completions import CompletionRequest
 from kvairlock.gateway.desk import CHUNKS_WAITING_MAX, Desk, Flight
 from kvairlock.gateway.nodes import NodeDown, OutboxFull
 from kvairlock.gateway.routes import Route
@@ -21,13 +20,13 @@ from kvairlock.runtime.settings import LimitSettings
 from kvairlock.sink.jsonl import JsonLines, read
 from kvairlock.wire.keys import Keyring
 
+from .asking import asked
+
 DECODE = NodeName("decode-0")
 ROUTE = Route(NodeName("prefill-0"), DECODE)
 OWNER = Owner("acme", "cmpl-1", 1)
 TRANSFER = TransferId("cmpl-1/1")
-REQUEST = CompletionRequest(
-    "recall", np.array([1, 2], dtype=np.int32), 5, 2, (b"x",), False, False, ()
-)
+REQUEST = replace(asked(n=2, alternatives=3), sampling=Sampling(0.5, 0.9, 7))
 COMPLETED = Ended(TRANSFER, End.COMPLETED, None, 2, 5, 0)
 
 
@@ -82,6 +81,7 @@ def test_chunks_then_the_end_arrive_in_order(desk: Desk, wires: Wires) -> None:
         assert isinstance(submit, Submit)
         assert (submit.tenant, submit.transfer, submit.prefill) == ("acme", TRANSFER, "prefill-0")
         assert (submit.max_tokens, submit.choices, submit.stop) == (5, 2, (b"x",))
+        assert (submit.sampling, submit.alternatives) == (Sampling(0.5, 0.9, 7), 3)
         assert submit.ticket == flight.ticket
         assert desk.load() == {"prefill-0": 1, "decode-0": 1}
         desk.deliver(DECODE, chunk())

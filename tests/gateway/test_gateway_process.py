@@ -82,8 +82,15 @@ JSON = st.recursive(
     max_leaves=6,
 )
 NAMES = st.sampled_from(
-    ["model", "prompt", "n", "max_tokens", "stop", "stream", "kv_transfer_params", "echo", "seed"]
-)
+    [
+        "model", "prompt", "messages", "n", "max_tokens", "stop", "stream", "kv_transfer_params",
+        "echo", "seed", "temperature", "logprobs", "top_logprobs",
+    ]
+)  # fmt: skip
+VALID: dict[str, dict[str, object]] = {
+    "/v1/completions": {"model": "recall", "prompt": "x"},
+    "/v1/chat/completions": {"model": "recall", "messages": [{"role": "user", "content": "x"}]},
+}
 
 
 @settings(
@@ -92,13 +99,16 @@ NAMES = st.sampled_from(
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-@given(st.dictionaries(NAMES | st.text(max_size=6), JSON, max_size=5), st.booleans())
+@given(
+    st.dictionaries(NAMES | st.text(max_size=6), JSON, max_size=5),
+    st.booleans(),
+    st.sampled_from(sorted(VALID)),
+)
 def test_no_body_ever_makes_a_500(
-    gateway: Stack, fields: dict[str, object], plausible: bool
+    gateway: Stack, fields: dict[str, object], plausible: bool, path: str
 ) -> None:
-    valid: dict[str, object] = {"model": "recall", "prompt": "x"} if plausible else {}
-    body = json.dumps({**valid, **fields})
-    response = gateway.http.post("/v1/completions", content=body, headers=gateway.headers())
+    body = json.dumps({**(VALID[path] if plausible else {}), **fields})
+    response = gateway.http.post(path, content=body, headers=gateway.headers())
     assert response.status_code in {200, 400, 404}
     assert gateway.process.poll() is None
 

@@ -69,6 +69,33 @@ def test_the_promise_counts_landing_memory() -> None:
     assert (refusal.asked, refusal.limit, refusal.limit_name) == (81, 80, "route_landing_tokens")
 
 
+@pytest.mark.parametrize(
+    ("prompt", "choices", "room"),
+    [
+        (200, 1, 56),  # 256 of prefill
+        (255, 1, 1),
+        (256, 1, 0),
+        (300, 1, 0),
+        # 512 of decode in 32 pages: 12 full ones are shared, 20 are left for four.
+        (200, 4, 72 - 16),
+        (200, 8, 24),  # two pages each, and 8 of their slots hold the prompt's end
+        (16, 32, 0),  # the prompt's page is each choice's own
+    ],
+)
+def test_room_is_the_longest_answer_that_is_not_refused(
+    prompt: int, choices: int, room: int
+) -> None:
+    routes = table({P0: 256, D0: 512})
+    assert routes.room_tokens(Demand(prompt, 999, choices)) == room
+    if room:
+        assert isinstance(routes.choose(Demand(prompt, room, choices), {}), Route)
+    assert isinstance(routes.choose(Demand(prompt, room + 1, choices), {}), Refusal)
+
+
+def test_there_is_no_room_without_a_route() -> None:
+    assert Routes({P0: Role.PREFILL, D0: Role.DECODE}, ALL_GUARDS, 0).room_tokens(Demand(1, 1)) == 0
+
+
 def test_the_promise_falls_when_a_route_is_lost() -> None:
     routes = table({P0: 256, P1: 1024, D0: 1024})
     assert routes.promise() == 1024

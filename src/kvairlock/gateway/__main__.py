@@ -54,9 +54,9 @@ def _arguments() -> argparse.Namespace:
 
 def _prepare(arguments: argparse.Namespace) -> Process:
     settings = load(arguments.settings)
-    load_tokenizer(settings.model)
     return Process(
         settings=settings,
+        tokenizer=load_tokenizer(settings.model),
         ring=load_keyring(arguments.cluster_key),
         keys=ApiKeys.load(arguments.keys),
         run=arguments.run,

@@ -1,20 +1,19 @@
 """An answer as the OpenAI API shows it, whole or as server-sent events.
 
-Bytes of a choice are decoded as they come: a character that is split between chunks waits for its
-rest. A choice that never finished makes no answer, whatever the end says.
+A choice that never finished makes no answer, whatever the end says.
 """
 
 from __future__ import annotations
 
-import codecs
 import json
 import time
-from dataclasses import dataclass, field
 
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.messages import Chunk, Ended
+from kvairlock.gateway.asked import Asked
+from kvairlock.gateway.pieces import Choice
+from kvairlock.gateway.shapes import Json, Shape
 
-Json = dict[str, object]
 DONE = b"data: [DONE]\n\n"
 
 
@@ -23,64 +22,29 @@ def event(data: Json) -> bytes:
     return b"data: " + json.dumps(data, separators=(",", ":")).encode() + b"\n\n"
 
 
-@dataclass(slots=True)
-class Choice:
-    """One answer while it comes in.
-
-    Args:
-        index: Which, from 0.
-        text: What was decoded so far.
-        finish: `stop` or `length` at its end, else empty.
-    """
-
-    index: int
-    text: list[str] = field(default_factory=list)
-    finish: str = ""
-    _decoder: codecs.IncrementalDecoder = field(
-        default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace")
-    )
-
-    def take(self, chunk: Chunk) -> str:
-        """Add a chunk and return the characters that it completed."""
-        piece = self._decoder.decode(chunk.text, final=bool(chunk.finish))
-        self.text.append(piece)
-        self.finish = chunk.finish
-        return piece
-
-    def told(self, text: str) -> Json:
-        """Return the choice with some text, as JSON."""
-        finish = self.finish or None
-        return {"index": self.index, "text": text, "logprobs": None, "finish_reason": finish}
-
-
 class Answer:
     """All choices of one request.
 
     Args:
-        request: The request's id.
-        model: The model's name.
-        choices: How many.
-        include_usage: Whether a stream carries the usage.
+        request_id: The request's id.
+        asked: What was asked.
+        shape: How the endpoint shows it.
     """
 
-    def __init__(self, request: str, model: str, choices: int, include_usage: bool) -> None:
-        self._head: Json = {
-            "id": request,
-            "object": "text_completion",
-            "created": int(time.time()),
-            "model": model,
-        }
-        self._choices = [Choice(index) for index in range(choices)]
-        self._include_usage = include_usage
+    def __init__(self, request_id: str, asked: Asked, shape: Shape) -> None:
+        self._id, self._model, self._shape = request_id, asked.model, shape
+        self._created_unix_s = int(time.time())
+        scored = asked.alternatives is not None
+        self._choices = [Choice(index, [] if scored else None) for index in range(asked.n)]
+        self._include_usage = asked.include_usage
 
     def take(self, chunk: Chunk) -> bytes:
-        """Add a chunk and return its event; empty if it completed no character."""
-        choice = self._choices[chunk.choice]
-        piece = choice.take(chunk)
-        if not piece and not choice.finish:
+        """Add a chunk and return its event; empty if it completed nothing that can be shown."""
+        piece = self._choices[chunk.choice].take(chunk)
+        if not piece.shows:
             return b""
         usage: Json = {"usage": None} if self._include_usage else {}
-        return event({**self._head, "choices": [choice.told(piece)], **usage})
+        return event({**self._part([self._shape.delta(piece)]), **usage})
 
     def unfinished(self) -> Refusal | None:
         """Return why this is no whole answer, or None."""
@@ -92,14 +56,26 @@ class Answer:
 
     def whole(self, ended: Ended) -> Json:
         """Return the answer in one piece."""
-        choices = [choice.told("".join(choice.text)) for choice in self._choices]
-        return {**self._head, "choices": choices, "usage": _usage(ended)}
+        choices = [self._shape.choice(choice.whole()) for choice in self._choices]
+        return {**self._head(self._shape.whole, choices), "usage": _usage(ended)}
 
     def last_events(self, ended: Ended) -> bytes:
         """Return what ends a stream that completed."""
         if not self._include_usage:
             return DONE
-        return event({**self._head, "choices": [], "usage": _usage(ended)}) + DONE
+        return event({**self._part([]), "usage": _usage(ended)}) + DONE
+
+    def _part(self, choices: list[Json]) -> Json:
+        return self._head(self._shape.part, choices)
+
+    def _head(self, kind: str, choices: list[Json]) -> Json:
+        return {
+            "id": self._id,
+            "object": kind,
+            "created": self._created_unix_s,
+            "model": self._model,
+            "choices": choices,
+        }
 
 
 def _usage(ended: Ended) -> Json:
@@ -109,4 +85,5 @@ def _usage(ended: Ended) -> Json:
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": ended.reused_tokens},
     }

@@ -1,6 +1,6 @@
 """The HTTP application: the OpenAI API, and what operators look at.
 
-POST /v1/completions        an API key
+POST /v1/completions, /v1/chat/completions    an API key
 GET  /v1/models[/ID]        an API key
 GET  /healthz, /metrics     open; they name nodes, never tenants
 GET  /status                an operator's key
@@ -21,10 +21,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from kvairlock.gateway.auth import authenticate, require_operator
-from kvairlock.gateway.completions import unknown_model
 from kvairlock.gateway.drills import points
-from kvairlock.gateway.errors import ApiError, Refused
-from kvairlock.gateway.exchange import Completions
+from kvairlock.gateway.endpoints import ENDPOINTS
+from kvairlock.gateway.errors import ApiError, Refused, unknown_model
+from kvairlock.gateway.exchange import Serving
 from kvairlock.gateway.parts import Parts
 from kvairlock.gateway.routes import NodeView
 from kvairlock.runtime import clock
@@ -37,7 +37,7 @@ def make_app(parts: Parts) -> Starlette:
     started_unix_s = int(time.time())
     app = Starlette(
         routes=[
-            Route("/v1/completions", Completions(parts), methods=["POST"]),
+            *(Route(e.path, Serving(parts, e), methods=["POST"]) for e in ENDPOINTS),
             Route("/v1/models", partial(models, parts, started_unix_s)),
             Route("/v1/models/{model:path}", partial(model, parts, started_unix_s)),
             Route("/healthz", partial(healthz, parts)),

@@ -24,7 +24,6 @@ import anyio
 from kvairlock.core.ends import end_for
 from kvairlock.core.errors import PeerMisbehaved, Reason, Refusal, Stage
 from kvairlock.core.messages import (
-    GREEDY,
     Cancel,
     Chunk,
     Ended,
@@ -33,7 +32,7 @@ from kvairlock.core.messages import (
     Submit,
 )
 from kvairlock.core.terms import NS_PER_MS, Instant, NodeName, Owner, Peer, TransferId
-from kvairlock.gateway.completions import CompletionRequest
+from kvairlock.gateway.asked import Asked
 from kvairlock.gateway.mailbox import Mailbox
 from kvairlock.gateway.nodes import NodeDown, OutboxFull
 from kvairlock.gateway.routes import Route
@@ -139,7 +138,7 @@ class Desk:
         self,
         owner: Owner,
         scope: str,
-        request: CompletionRequest,
+        request: Asked,
         route: Route,
         believed: bytes | None = None,
     ) -> Flight | Refusal:
@@ -224,7 +223,7 @@ class Desk:
         self,
         owner: Owner,
         scope: str,
-        request: CompletionRequest,
+        request: Asked,
         receiver: Peer,
         layout: str,
         tokens: bytes,
@@ -264,9 +263,7 @@ class Desk:
         self._evidence.record("message_ignored", flight.owner, fields)
 
 
-def _submit(
-    owner: Owner, request: CompletionRequest, route: Route, tokens: bytes, ticket: bytes
-) -> Submit:
+def _submit(owner: Owner, request: Asked, route: Route, tokens: bytes, ticket: bytes) -> Submit:
     return Submit(
         ticket=ticket,
         tenant=owner.tenant,
@@ -275,8 +272,8 @@ def _submit(
         max_tokens=request.max_tokens,
         choices=request.n,
         stop=request.stop,
-        sampling=GREEDY,
-        alternatives=None,
+        sampling=request.sampling,
+        alternatives=request.alternatives,
         prefill=route.prefill,
         nonce=secrets.token_hex(8),
     )

@@ -18,9 +18,9 @@ from starlette.responses import JSONResponse, Response
 from kvairlock.core.messages import Drill
 from kvairlock.core.terms import NodeName
 from kvairlock.gateway.auth import authenticate, require_operator
-from kvairlock.gateway.bodies import ClientLeft, read_body
-from kvairlock.gateway.completions import NUMBER_MAX, read_object
+from kvairlock.gateway.bodies import ClientLeft, read_body, read_object
 from kvairlock.gateway.errors import ApiError, Refused, bad_request
+from kvairlock.gateway.fields import NUMBER_MAX
 from kvairlock.gateway.keys import Principal
 from kvairlock.gateway.nodes import NodeDown
 from kvairlock.gateway.parts import Parts

@@ -79,6 +79,12 @@ def bad_request(message: str, param: str | None = None, code: str = "invalid_val
     return Refused(ApiError(400, code, message, param))
 
 
+def unknown_model() -> Refused:
+    """Return the 404 of a model that is not served here."""
+    message = "this model does not exist here; GET /v1/models lists what does"
+    return Refused(ApiError(404, "model_not_found", message, "model"))
+
+
 def from_refusal(refusal: Refusal) -> ApiError:
     """Translate a refusal of the core, with its figures and its Retry-After."""
     row = refusal.row

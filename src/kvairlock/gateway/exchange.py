@@ -1,4 +1,4 @@
-"""One completion over HTTP, from its headers to the last byte of its answer.
+"""One request over HTTP, from its headers to the last byte of its answer; completion or chat.
 
     key -> tenant | body -> request | demand -> route | ticket -> decode node | chunks -> answer
 
@@ -24,15 +24,14 @@ from kvairlock.core.guards import Guard
 from kvairlock.core.messages import Chunk, Ended
 from kvairlock.core.terms import Owner
 from kvairlock.gateway.answers import Answer, event
+from kvairlock.gateway.asked import Asked
 from kvairlock.gateway.auth import authenticate
-from kvairlock.gateway.bodies import ClientLeft, read_body, while_connected
-from kvairlock.gateway.completions import (
-    CompletionRequest,
-    believed_ticket,
-    header_names,
-    parse,
+from kvairlock.gateway.bodies import (
+    ClientLeft,
+    read_body,
     read_object,
-    strip,
+    while_connected,
+    work_aside,
 )
 from kvairlock.gateway.desk import Flight
 from kvairlock.gateway.drills import (
@@ -43,10 +42,14 @@ from kvairlock.gateway.drills import (
     route_named,
     ticket_text,
 )
+from kvairlock.gateway.endpoints import Endpoint
 from kvairlock.gateway.errors import Refused, from_refusal, refusal_of
 from kvairlock.gateway.keys import Principal
+from kvairlock.gateway.parameters import parse
 from kvairlock.gateway.parts import Parts
 from kvairlock.gateway.routes import Route
+from kvairlock.gateway.steering import believed_ticket, strip
+from kvairlock.gateway.unsupported import header_names
 
 ATTEMPT = 1
 """The gateway makes one attempt; who wants another sends another request."""
@@ -58,15 +61,20 @@ EVENT_STREAM = {
 }
 
 
-class Completions:
-    """The endpoint `POST /v1/completions`."""
+class Serving:
+    """An endpoint as an ASGI application.
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    Args:
+        parts: The gateway.
+        endpoint: The endpoint.
+    """
+
+    def __init__(self, parts: Parts, endpoint: Endpoint) -> None:
+        self._parts, self._endpoint = parts, endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        await Exchange(self._parts, scope, receive, send).run()
+        await Exchange(self._parts, self._endpoint, scope, receive, send).run()
 
 
 class Exchange:
@@ -74,15 +82,18 @@ class Exchange:
 
     Args:
         parts: The gateway.
+        endpoint: The endpoint that was asked.
         scope: The request's head.
         receive: Its body, then news of its client.
         send: Where the answer goes.
     """
 
-    def __init__(self, parts: Parts, scope: Scope, receive: Receive, send: Send) -> None:
-        self._parts = parts
+    def __init__(
+        self, parts: Parts, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        self._parts, self._endpoint = parts, endpoint
         self._scope, self._receive, self._send = scope, receive, send
-        self._request_id = f"cmpl-{secrets.token_hex(16)}"
+        self._request_id = f"{endpoint.id_prefix}-{secrets.token_hex(16)}"
         self._answer_headers = {"x-request-id": self._request_id}
         self._outcome = End.CANCELLED
 
@@ -102,16 +113,11 @@ class Exchange:
             return
         await self._follow(flight, request)
 
-    async def _start(self) -> tuple[Flight | Refusal, CompletionRequest]:
+    async def _start(self) -> tuple[Flight | Refusal, Asked]:
         headers = Headers(scope=self._scope)
         principal = authenticate(headers, self._parts.keys)
         owner = Owner(principal.tenant, self._request_id, ATTEMPT)
-        most = self._parts.settings.gateway.body_bytes_max
-        fields = read_object(await read_body(headers, self._receive, most))
-        believed = self._strip(owner, fields)
-        request = parse(fields, self._parts.offer)
-        if request.ignored:
-            self._answer_headers["x-kvairlock-ignored"] = header_names(request.ignored)
+        request, believed = await self._read(owner, headers)
         named = drill_header(self._parts, headers, principal, ROUTE_HEADER)
         forced = route_named(self._parts.routes, named)
         shown = drill_header(self._parts, headers, principal, SHOW_TICKET_HEADER)
@@ -119,6 +125,18 @@ class Exchange:
         if shown is not None and isinstance(flight, Flight):
             self._answer_headers[TICKET_HEADER] = ticket_text(flight.ticket)
         return flight, request
+
+    async def _read(self, owner: Owner, headers: Headers) -> tuple[Asked, bytes | None]:
+        """Return what the body asks for, and the ticket in it that is believed, if any."""
+        most = self._parts.settings.gateway.body_bytes_max
+        body = await read_body(headers, self._receive, most)
+        aside = partial(work_aside, len(body), self._parts.parsers)
+        fields = await aside(partial(read_object, body))
+        believed = self._strip(owner, fields)
+        asked = await aside(partial(parse, fields, self._parts.offer, self._endpoint.form))
+        if asked.ignored:
+            self._answer_headers["x-kvairlock-ignored"] = header_names(asked.ignored)
+        return asked.within(self._parts.routes.room_tokens(asked.demand)), believed
 
     def _strip(self, owner: Owner, fields: dict[str, object]) -> bytes | None:
         """Take transfer parameters out; only with the guard off is a ticket in them believed."""
@@ -136,7 +154,7 @@ class Exchange:
         self,
         owner: Owner,
         principal: Principal,
-        request: CompletionRequest,
+        request: Asked,
         forced: Route | None,
         believed: bytes | None,
     ) -> Flight | Refusal:
@@ -162,15 +180,15 @@ class Exchange:
         self._parts.evidence.record("request_refused", owner, fields)
         return refusal
 
-    async def _follow(self, flight: Flight, request: CompletionRequest) -> None:
+    async def _follow(self, flight: Flight, request: Asked) -> None:
         try:
             await while_connected(self._receive, partial(self._answer, flight, request))
         finally:
             self._parts.desk.leave(flight)
             self._parts.meter.ended(self._outcome, len(request.prompt_tokens))
 
-    async def _answer(self, flight: Flight, request: CompletionRequest) -> None:
-        answer = Answer(self._request_id, request.model, request.n, request.include_usage)
+    async def _answer(self, flight: Flight, request: Asked) -> None:
+        answer = Answer(self._request_id, request, self._endpoint.shape)
         arrived = await flight.next()
         if request.stream and isinstance(arrived, Chunk):
             await self._stream(flight, answer, arrived)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvairlock.gateway.completions import Offer
+import anyio
+
+from kvairlock.gateway.asked import Offer
 from kvairlock.gateway.desk import Desk
 from kvairlock.gateway.keys import ApiKeys
 from kvairlock.gateway.metrics import Meter
@@ -27,6 +29,7 @@ class Parts:
         desk: The requests in flight.
         meter: The metrics.
         evidence: Where isolation events are recorded.
+        parsers: How many large bodies are read at one time.
     """
 
     settings: Settings
@@ -37,3 +40,4 @@ class Parts:
     desk: Desk
     meter: Meter
     evidence: JsonLines
+    parsers: anyio.CapacityLimiter

@@ -12,9 +12,11 @@ it, never raise it, unless a drill has switched the contract off.
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.guards import Guard, GuardSet
@@ -124,6 +126,16 @@ class Routes:
             return self._configured_tokens
         return min(self._configured_tokens, measured)
 
+    def room_tokens(self, demand: Demand) -> int:
+        """Return how long an answer there is room for, in tokens per choice; 0 if there is none.
+
+        Args:
+            demand: What the request needs; its own length does not count.
+        """
+        most = self.promise() - demand.prompt_tokens
+        # From the first length on that no route holds, none holds a longer one.
+        return bisect(range(1, most + 1), False, key=partial(self._none_holds, demand))
+
     def choose(
         self, demand: Demand, load: Mapping[NodeName, int], forced: Route | None = None
     ) -> Route | Refusal:
@@ -167,6 +179,10 @@ class Routes:
             prefill.context_tokens,
             decode.context_tokens,
         )
+
+    def _none_holds(self, demand: Demand, max_tokens: int) -> bool:
+        longer = replace(demand, max_tokens=max_tokens)
+        return all(self._judge(route, longer) is not None for route in self.up())
 
     def _judge(self, route: Route, demand: Demand) -> Refusal | None:
         """Return the tightest refusal of the route's nodes: below its limit the route holds."""

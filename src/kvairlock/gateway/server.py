@@ -18,10 +18,11 @@ import uvicorn
 
 from kvairlock.core.guards import Guard
 from kvairlock.core.terms import Incarnation, Peer, Role
-from kvairlock.engine.model import load_tokenizer
+from kvairlock.engine.model import Tokenizer, served_name
 from kvairlock.gateway.app import make_app
-from kvairlock.gateway.completions import Offer
+from kvairlock.gateway.asked import Offer
 from kvairlock.gateway.desk import Desk
+from kvairlock.gateway.heads import BoundedHead
 from kvairlock.gateway.keys import ApiKeys
 from kvairlock.gateway.metrics import Meter
 from kvairlock.gateway.nodes import Nodes
@@ -35,6 +36,9 @@ from kvairlock.wire.keys import Keyring
 
 HEAD_BYTES_MAX = 32 * 1024
 KEEP_ALIVE_S = 30
+PARSERS_MAX = 2
+"""Large bodies that become tokens at one time; more threads would only take turns."""
+
 DRAIN_S = 3
 SHUTDOWN_S = DRAIN_S + 2
 EVIDENCE_BEAT_S = 5
@@ -47,6 +51,7 @@ class Process:
 
     Args:
         settings: The stack's settings.
+        tokenizer: The model's tokenizer.
         ring: The cluster's keys.
         keys: The API keys.
         run: Where the nodes' sockets are.
@@ -56,6 +61,7 @@ class Process:
     """
 
     settings: Settings
+    tokenizer: Tokenizer
     ring: Keyring
     keys: ApiKeys
     run: Path
@@ -87,28 +93,36 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def assemble(process: Process, evidence: JsonLines) -> Parts:
-    """Put the parts of a gateway together.
-
-    Raises:
-        UnknownModel: The settings name a model that there is not.
-    """
-    settings = process.settings
+    """Put the parts of a gateway together."""
+    settings, offer = process.settings, _offer(process)
     verify = settings.guards.on(Guard.FRAME)
     me = Identity(process.peer, process.ring, verify=verify)
     front, limits = settings.gateway, settings.limits
     routes = Routes(settings.nodes, settings.guards, front.context_tokens)
     nodes = Nodes(process.run, me, limits, routes, evidence)
     desk = Desk(process.ring, limits, front.ticket_s, nodes, evidence)
-    tokenizer = load_tokenizer(settings.model)
     return Parts(
         settings=settings,
-        offer=Offer(settings.model, tokenizer, front.max_tokens_default, front.choices_max),
+        offer=offer,
         keys=process.keys,
         routes=routes,
         nodes=nodes,
         desk=desk,
-        meter=Meter(settings.model, routes, desk.__len__),
+        meter=Meter(offer.model, routes, desk.__len__),
         evidence=evidence,
+        parsers=anyio.CapacityLimiter(PARSERS_MAX),
+    )
+
+
+def _offer(process: Process) -> Offer:
+    front = process.settings.gateway
+    return Offer(
+        model=served_name(process.settings.model),
+        tokenizer=process.tokenizer,
+        max_tokens_default=front.max_tokens_default,
+        chat_tokens_default=front.chat_tokens_default,
+        temperature_default=front.temperature_default,
+        choices_max=front.choices_max,
     )
 
 
@@ -156,7 +170,7 @@ async def serve(
 def _config(parts: Parts) -> uvicorn.Config:
     return uvicorn.Config(
         make_app(parts),
-        http="h11",
+        http=BoundedHead,
         ws="none",
         lifespan="off",
         log_config=None,
