@@ -19,10 +19,11 @@ from kvairlock.runtime.ports import (
     Landed,
     TransportFull,
     TransportMisuse,
+    WindowReused,
     WindowTampered,
 )
 from kvairlock.transport.memory import PoolMemory
-from kvairlock.transport.windows import Landing
+from kvairlock.transport.windows import NAMES_REMEMBERED, Landing
 
 PAGE_BYTES = 4096
 PAGES = np.array([1, 2, 5], dtype=np.int32)
@@ -158,3 +159,19 @@ def test_quarantined_windows_count_until_they_are_closed() -> None:
     assert (receiver.windows_open, receiver.bytes_open) == (2, 4 * PAGE_BYTES)
     receiver.close_all()
     assert (receiver.windows_open, receiver.bytes_open) == (0, 0)
+
+
+def test_names_are_remembered_long_enough_and_not_for_ever() -> None:
+    _, receiver = landing(LandingPolicy.COPY)
+    receiver.open("open", PAGES[:1])
+    receiver.open("first", PAGES[:1])
+    receiver.close("first")
+    for number in range(NAMES_REMEMBERED - 1):
+        receiver.open(f"w{number}", PAGES[:1])
+        receiver.close(f"w{number}")
+    with pytest.raises(WindowReused):
+        receiver.open("first", PAGES[:1])
+    receiver.open("last", PAGES[:1])
+    receiver.open("first", PAGES[:1])
+    with pytest.raises(WindowReused):
+        receiver.open("open", PAGES[:1])

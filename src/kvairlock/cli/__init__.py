@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kvairlock import __version__
-from kvairlock.cli import config, demo, evidence, guards, keys, serve
+from kvairlock.cli import config, demo, evidence, guards, keys, models, serve, soak
 from kvairlock.cli.output import Status, trouble
 from kvairlock.core.errors import KvairlockError
 
@@ -39,9 +39,11 @@ def _options(
 
 
 app.command()(demo.demo)
+app.command()(soak.soak)
 app.command()(serve.serve)
 app.command()(guards.guards)
 app.add_typer(config.app, name="config")
+app.add_typer(models.app, name="models")
 app.add_typer(keys.app, name="keys")
 app.add_typer(evidence.app, name="evidence")
 

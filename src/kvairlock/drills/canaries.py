@@ -18,6 +18,24 @@ END = "."
 
 
 @dataclass(frozen=True, slots=True)
+class Frame:
+    """How a canary is stated, and asked for.
+
+    Args:
+        label: What stands before the canary.
+        question: What ends the prompt; empty if the model's chat template asks by itself.
+    """
+
+    label: str
+    question: str
+
+
+PLAIN = Frame(QUESTION, QUESTION)
+TURN = Frame(" assistant:", "")
+"""In a conversation with the canary model, whose template ends with `assistant:`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Marked:
     """A prompt and the canary in it.
 
@@ -41,25 +59,43 @@ class Canaries:
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
-        self.given: list[Marked] = []
+        self._given: dict[str, Marked] = {}
 
-    def prompt(self, tenant: str, characters: int) -> Marked:
-        """Return a prompt of exactly `characters` ASCII characters, with a fresh canary."""
+    @property
+    def given(self) -> tuple[Marked, ...]:
+        """All prompts that were made, in order."""
+        return tuple(self._given.values())
+
+    def prompt(
+        self, tenant: str, characters: int, beginning: str = "", frame: Frame = PLAIN
+    ) -> Marked:
+        """Return a prompt with a fresh canary.
+
+        Args:
+            tenant: Whose it is.
+            characters: Its length in ASCII characters, exactly; enough for beginning and frame.
+            beginning: How it begins, as other prompts of the tenant may.
+            frame: How the canary is stated and asked for.
+        """
         canary = self._draw(DIGITS, CANARY_CHARACTERS)
-        statement = f"{QUESTION}{canary}{END} "
-        filler = characters - len(statement) - len(QUESTION)
+        statement = f"{frame.label}{canary}{END} "
+        filler = characters - len(beginning) - len(statement) - len(frame.question)
         before = filler // 2
-        head, tail = self._filler(before), self._filler(filler - before)
-        marked = Marked(tenant, head + statement + tail + QUESTION, canary)
-        self.given.append(marked)
+        head, tail = self.filler(before), self.filler(filler - before)
+        text = beginning + head + statement + tail + frame.question
+        marked = Marked(tenant, text, canary)
+        self._given[canary] = marked
         return marked
 
     def foreign(self, own: Marked, answer: str) -> tuple[Marked, ...]:
-        """Return the prompts of others whose canary shows in an answer."""
-        others = [m for m in self.given if m.canary != own.canary]
-        return tuple(m for m in others if m.canary in answer)
+        """Return the prompts of others whose canary shows in an answer, in order of showing."""
+        starts = range(len(answer) - CANARY_CHARACTERS + 1)
+        shown = dict.fromkeys(answer[at : at + CANARY_CHARACTERS] for at in starts)
+        found = [self._given[piece] for piece in shown if piece in self._given]
+        return tuple(marked for marked in found if marked.canary != own.canary)
 
-    def _filler(self, characters: int) -> str:
+    def filler(self, characters: int) -> str:
+        """Return so many characters of words without a meaning."""
         text = ""
         while len(text) < characters:
             text += self._draw(LETTERS, self._random.randint(2, 9)) + " "

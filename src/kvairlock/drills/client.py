@@ -192,12 +192,18 @@ class Client:
         return wait_for(f"{node} to reach {point}", look)
 
     def idle(self) -> dict[str, Any]:
-        """Wait until no request is open anywhere and all pages are free; return the status.
+        """Wait until no request is open anywhere and all pages are free, or kept as prefixes.
 
         Only what the nodes have reported since the call counts.
+
+        Returns:
+            The status.
+
+        Raises:
+            DrillFailed: It did not come to that.
         """
         since = time.monotonic()
-        return wait_for("all pages to be free", lambda: self._idle(since))
+        return wait_for("all pages to come back", lambda: self._idle(since))
 
     def _idle(self, since: float) -> dict[str, Any] | None:
         status = self.status()
@@ -206,6 +212,11 @@ class Client:
         if any(node["heard_ms"] >= age_ms for node in nodes):
             return None
         figures = [node["status"] for node in nodes]
-        busy = any(f["requests"] or f["windows"] for f in figures)
-        full = any(f["pages"]["free"] != f["report"]["pages"] for f in figures)
-        return None if busy or full else status
+        busy = status["in_flight"] or any(f["requests"] or f["windows"] for f in figures)
+        return None if busy or any(map(pages_out, figures)) else status
+
+
+def pages_out(figures: Mapping[str, Any]) -> int:
+    """Return how many pages of a node are neither free nor kept as prefixes."""
+    pages = figures["pages"]
+    return int(figures["report"]["pages"] - pages["free"] - pages["shared"])

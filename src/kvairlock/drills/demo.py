@@ -7,11 +7,8 @@ every row came out so, the leaking ones included: a drill that cannot fail prove
 from __future__ import annotations
 
 import json as jsonlib
-import shutil
-import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -24,7 +21,7 @@ from kvairlock.drills.canaries import Canaries
 from kvairlock.drills.client import Client
 from kvairlock.drills.records import Records
 from kvairlock.drills.scenarios import SCENARIOS, Bench, Outcome
-from kvairlock.drills.stack import DrillFailed, Keys, make_keys, running
+from kvairlock.drills.stack import DrillFailed, Keys, make_keys, running, workplace
 
 SEED = 2026
 TENANTS = ("acme", "bravo", "coral")
@@ -235,7 +232,7 @@ def run(
         return 2
     started = time.monotonic()
     try:
-        with _folder(keep) as folder:
+        with workplace(keep) as folder:
             rows = _all_rows(folder, wanted, progress)
     except DrillFailed as failed:
         progress.print(f"the demo could not be carried out: {failed}", style="red")
@@ -247,19 +244,6 @@ def run(
     else:
         _print_table(rows, time.monotonic() - started, verbose)
     return 0 if ok else 1
-
-
-@contextmanager
-def _folder(keep: Path | None) -> Iterator[Path]:
-    if keep is not None:
-        keep.mkdir(parents=True, exist_ok=True)
-        yield keep
-        return
-    path = Path(tempfile.mkdtemp(prefix="kvairlock-demo-"))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def _all_rows(folder: Path, wanted: Sequence[str], progress: Console) -> list[Row]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -73,17 +75,23 @@ def make_keys(folder: Path, tenants: Iterable[str]) -> Keys:
 
     Args:
         folder: Where the files go.
-        tenants: Names of the tenants.
+        tenants: Names of the tenants; the first one's key opens the operator's endpoints.
     """
-    cluster, file = folder / "cluster.key", folder / "keys.toml"
-    line = new_key("drill")
+    cluster, line = folder / "cluster.key", new_key("drill")
     write_private(cluster, line)
-    made = {}
-    for tenant in tenants:
-        made[tenant] = _command(
-            "keys", "add", tenant, "--operator", "--scope", "none", "--keys", str(file)
-        ).strip()
-    return Keys(file, cluster, Keyring.parse(line), made)
+    keys = Keys(folder / "keys.toml", cluster, Keyring.parse(line), {})
+    return _with_tenants(keys, tenants, "--operator", "--scope", "none")
+
+
+def with_clients(keys: Keys, tenants: Iterable[str]) -> Keys:
+    """Return a drill's keys with those of tenants who steer nothing, and share with themselves."""
+    return _with_tenants(keys, tenants, "--scope", "private")
+
+
+def _with_tenants(keys: Keys, tenants: Iterable[str], *options: str) -> Keys:
+    file = ("--keys", str(keys.file))
+    made = {name: _command("keys", "add", name, *options, *file).strip() for name in tenants}
+    return replace(keys, of={**keys.of, **made})
 
 
 def _command(*words: str) -> str:
@@ -97,6 +105,20 @@ def _command(*words: str) -> str:
     if done.returncode:
         raise DrillFailed(f"kvairlock {words[0]} {words[1]}: {done.stderr.strip()}")
     return done.stdout
+
+
+@contextmanager
+def workplace(keep: Path | None) -> Iterator[Path]:
+    """The folder of a drill: `keep`, which is made, or one that is gone in the end."""
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        yield keep
+        return
+    path = Path(tempfile.mkdtemp(prefix="kvairlock-drill-"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _environment() -> dict[str, str]:

@@ -12,13 +12,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from kvairlock.core.messages import ALTERNATIVES_MAX
 from kvairlock.engine.tokenizer import ChatMessage, ConversationRefused, Tokenizer
 from kvairlock.gateway.asked import Offer
 from kvairlock.gateway.errors import Refused, bad_request
 from kvairlock.gateway.fields import Fields, flag, whole
 from kvairlock.gateway.parameters import length, require_carriable
-
-ALTERNATIVES_MAX = 20
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 """The roles that are taken, and what each is to the model."""

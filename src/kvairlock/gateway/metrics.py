@@ -43,7 +43,7 @@ class Meter:
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "kvairlock_requests",
-            "Completion requests by outcome; length is the most prompt tokens of the class",
+            "Requests by outcome; length is the most prompt tokens of the class",
             ("outcome", "model", "length"),
             registry=self._registry,
         )

@@ -107,7 +107,12 @@ class DecodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ] = 0.5
     batch_max: Annotated[int, Meta(ge=1, description="Choices in one decode step, at most.")] = 32
     queue_max: Annotated[
-        int, Meta(ge=1, description="Requests that may wait for pages; more is 503.")
+        int,
+        Meta(
+            ge=1,
+            description="Requests that may wait for pages; when they do, the longest line gives "
+            "way (429 or 503), see docs/fairness.md.",
+        ),
     ] = 256
     recompute_tokens_per_min: Annotated[
         int,

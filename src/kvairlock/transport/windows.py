@@ -4,12 +4,15 @@
     seal    window file -> sealed by the kernel against every writer, then mapped over the pages
     direct  the window IS the pool: late stores land in whatever the pages are by then (drills)
 
-A window name is used once in the life of a process, so a late message can never mean a newer grant.
+A window name is used once, so that a late message can never mean a newer grant: callers draw names
+at random (64 bits), and a name that is open, or among the last granted, is refused. Older ones are
+forgotten, since a process would else grow with every request.
 """
 
 from __future__ import annotations
 
 import os
+from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -29,6 +32,9 @@ from kvairlock.runtime.ports import (
 )
 from kvairlock.transport.memfile import create_memory_file, seal_against_writes
 from kvairlock.transport.memory import PoolMemory, runs
+
+NAMES_REMEMBERED = 1024
+"""More than the grants that can be under way at one time; some 100 KiB."""
 
 
 class _Stage(StrEnum):
@@ -64,7 +70,7 @@ class Landing:
         self._policy = policy
         self._bytes_max = 2 * memory.nbytes if bytes_max is None else bytes_max
         self._windows: dict[str, _Window] = {}
-        self._names: set[str] = set()
+        self._recent: deque[str] = deque(maxlen=NAMES_REMEMBERED)
         if policy is LandingPolicy.DIRECT:
             _ = memory.fd  # raises here rather than at the first grant
 
@@ -81,13 +87,13 @@ class Landing:
     def open(self, window: str, pages: Pages) -> Opened:
         """Grant room for `pages` under a new name; see ReceivingSide."""
         self._memory.check(pages)
-        if window in self._names:
+        if window in self._windows or window in self._recent:
             raise WindowReused(f"window {window} was granted before")
         granted_bytes = len(pages) * self._memory.page_bytes
         if self.bytes_open + granted_bytes > self._bytes_max:
             raise TransportFull(f"windows would hold more than {self._bytes_max} bytes")
         opened = self._grant(pages)
-        self._names.add(window)
+        self._recent.append(window)
         self._windows[window] = _Window(pages.copy(), opened, granted_bytes)
         return opened
 
