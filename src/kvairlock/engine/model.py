@@ -1,11 +1,13 @@
-"""What a model is for the nodes, and the models that can be loaded by name.
+"""What a model is for the nodes, and how one is loaded: by its name, or from a file.
 
 A node knows a model only through `Model`: it asks for the layout of its pages and calls `forward`
 with rows. Which weights are behind it changes nothing for pool, hand-over or verdict. Loading a
 tokenizer is separate and cheap, because a gateway counts tokens but computes nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -15,9 +17,21 @@ from kvairlock.engine.cache import PagedCache
 from kvairlock.engine.layout import Layout
 from kvairlock.engine.recall import Recall
 from kvairlock.engine.rows import Row, RowMismatch
+from kvairlock.engine.store import PUBLISHED, require
 from kvairlock.engine.tokenizer import ByteTokenizer, Tokenizer
+from kvairlock.engine.unusable import ModelUnusable
 
-__all__ = ["Model", "Row", "RowMismatch", "Tokenizer", "UnknownModel", "load", "load_tokenizer"]
+__all__ = [
+    "Model",
+    "ModelUnusable",
+    "Row",
+    "RowMismatch",
+    "Tokenizer",
+    "UnknownModel",
+    "load",
+    "load_tokenizer",
+    "served_name",
+]
 
 
 class Model(Protocol):
@@ -25,7 +39,7 @@ class Model(Protocol):
 
     @property
     def name(self) -> str:
-        """The name that it is loaded by."""
+        """The name that it is served as."""
 
     @property
     def revision(self) -> str:
@@ -73,32 +87,73 @@ class UnknownModel(ValueError):
     """No model has this name."""
 
 
-_MODELS: dict[str, tuple[Callable[[], Model], Callable[[], Tokenizer]]] = {
-    "recall": (Recall, ByteTokenizer),
-}
+RECALL = "recall"
+FILE_SUFFIX = ".gguf"
+LLAMA_PACKAGES = ("gguf", "jinja2", "tokenizers")
 
 
-def load(name: str) -> Model:
+def load(choice: str) -> Model:
     """Make a model ready to compute.
 
+    Args:
+        choice: `recall`, the name of a published model, or the path of a GGUF file.
+
     Raises:
-        UnknownModel: when there is none with that name; the message lists those that there are.
+        UnknownModel: when it is none of these; the message lists the names that there are.
+        ModelMissing: when the model was not fetched.
+        ModelUnusable: when its file can't be served; the message says why.
     """
-    return _entry(name)[0]()
+    if choice == RECALL:
+        return Recall()
+    path = _file(choice)
+    _require_llama_packages(path)
+    from kvairlock.engine.llama.model import Llama  # needs packages that `recall` does without
+
+    return Llama(path, served_name(choice))
 
 
-def load_tokenizer(name: str) -> Tokenizer:
+def load_tokenizer(choice: str) -> Tokenizer:
     """The tokenizer of a model, without its weights.
 
+    Args:
+        choice: As in `load`.
+
     Raises:
-        UnknownModel: when there is none with that name; the message lists those that there are.
+        UnknownModel: as in `load`, and so ModelMissing and ModelUnusable.
     """
-    return _entry(name)[1]()
+    if choice == RECALL:
+        return ByteTokenizer()
+    path = _file(choice)
+    _require_llama_packages(path)
+    from kvairlock.engine.llama.file import GgufFile  # as in `load`
+    from kvairlock.engine.llama.vocabulary import read_vocabulary
+
+    return read_vocabulary(GgufFile(path))
 
 
-def _entry(name: str) -> tuple[Callable[[], Model], Callable[[], Tokenizer]]:
-    try:
-        return _MODELS[name]
-    except KeyError:
-        known = ", ".join(sorted(_MODELS))
-        raise UnknownModel(f"unknown model {name!r}; known models: {known}") from None
+def served_name(choice: str) -> str:
+    """The name that clients ask for: the name itself, or that of the file without its suffix.
+
+    Args:
+        choice: As in `load`.
+    """
+    return Path(choice).stem if choice.endswith(FILE_SUFFIX) else choice
+
+
+def _file(choice: str) -> Path:
+    if choice.endswith(FILE_SUFFIX):
+        return Path(choice)
+    if choice not in PUBLISHED:
+        known = ", ".join(sorted([RECALL, *PUBLISHED]))
+        raise UnknownModel(
+            f"unknown model {choice!r}; known models: {known}, or the path of a {FILE_SUFFIX} file"
+        )
+    return require(choice)
+
+
+def _require_llama_packages(path: Path) -> None:
+    missing = [name for name in LLAMA_PACKAGES if find_spec(name) is None]
+    if missing:
+        raise ModelUnusable(
+            path, f"the package {missing[0]} is not there; pip install 'kvairlock[llama]'"
+        )

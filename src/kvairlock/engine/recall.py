@@ -36,8 +36,6 @@ CODE = 64
 LAGS = 8
 CONTEXT_TOKENS_MAX = 8192
 
-# Queries per block of layer 0: its scores take at most QUERY_BLOCK * context * 4 bytes (8 MiB).
-QUERY_BLOCK = 256
 # Position codes have length 1 and, within the context, inner products below 0.44: at 256 the
 # wrong position weighs exp(-143), which is 0 in float32. The copy is exact.
 POSITION_SHARPNESS = 256.0
@@ -82,7 +80,7 @@ class Recall:
         """
         if cache.layout != self.layout(cache.layout.page_tokens):
             raise ValueError(f"the cache is laid out for {cache.layout.model}, not for {self.name}")
-        require_rows(rows, cache, self.context_tokens_max)
+        require_rows(rows, cache, self.context_tokens_max, VOCAB)
         logits = np.empty((len(rows), VOCAB), dtype=np.float32)
         for number, row in enumerate(rows):
             logits[number] = self._row(row, cache)
@@ -96,7 +94,7 @@ class Recall:
         cache.write(1, row.pages, row.start, previous, codes)
         last = np.concatenate((codes[-1], previous[-1, :-CODE]))
         keys, values = cache.gather(1, row.pages, row.end)
-        answer = attend((last * self._query_weights)[None], keys, values)[0]
+        answer = _attend_one_head((last * self._query_weights)[None], keys, values)[0]
         logits: Floats = self._out @ answer
         return logits
 
@@ -108,18 +106,19 @@ class Recall:
         """
         first = row.start - LAGS
         found = np.zeros((len(row.tokens) + LAGS - 1, CODE), dtype=np.float32)
-        keys, values = cache.gather(0, row.pages, row.end - 1)
-        for low in range(max(first, 0), row.end - 1, QUERY_BLOCK):
-            high = min(low + QUERY_BLOCK, row.end - 1)
-            found[low - first : high - first] = self._look_up(low, high, keys, values)
+        asked = slice(max(first, 0), row.end - 1)
+        if asked.start < asked.stop:
+            keys, values = cache.gather(0, row.pages, row.end - 1)
+            queries = self._positions[asked] * np.float32(POSITION_SHARPNESS)
+            found[asked.start - first :] = _attend_one_head(queries, keys, values)
         lagged = np.arange(len(row.tokens))[:, None] + np.arange(LAGS - 1, -1, -1)
         previous: Floats = found[lagged].reshape(len(row.tokens), LAGS * CODE)
         return previous
 
-    def _look_up(self, low: int, high: int, keys: Floats, values: Floats) -> Floats:
-        """The token codes that the cache holds at positions low..high-1: (high - low, CODE)."""
-        query = self._positions[low:high] * np.float32(POSITION_SHARPNESS)
-        return attend(query, keys[:high], values[:high])
+
+def _attend_one_head(queries: Floats, keys: Floats, values: Floats) -> Floats:
+    """As `attend`, for a layer with a single head: each argument is (tokens, width)."""
+    return attend(queries[:, None], keys[:, None], values[:, None])[:, 0]
 
 
 def _token_codes() -> Floats:

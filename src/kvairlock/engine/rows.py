@@ -37,23 +37,28 @@ class Row:
         return self.start + len(self.tokens)
 
 
-def require_rows(rows: Sequence[Row], cache: PagedCache, context_tokens_max: int) -> None:
+def require_rows(
+    rows: Sequence[Row], cache: PagedCache, context_tokens_max: int, vocab_size: int
+) -> None:
     """Refuse a batch before any of its rows is computed.
 
     Args:
         rows: the batch.
         cache: the memory that its page tables point into.
         context_tokens_max: positions that the model knows, in tokens.
+        vocab_size: how many token ids it knows.
 
     Raises:
         RowMismatch: when a row has no tokens, starts below 0, passes the context of the model, has
-            too short a page table, or names a page that the cache does not have.
+            too short a page table, or names a token or a page that is not there.
     """
     for row in rows:
         if len(row.tokens) == 0 or row.start < 0:
             raise RowMismatch(f"a row of {len(row.tokens)} tokens can't start at {row.start}")
         if row.end > context_tokens_max:
             raise RowMismatch(f"{row.end} tokens exceed the context of {context_tokens_max}")
+        if row.tokens.min() < 0 or row.tokens.max() >= vocab_size:
+            raise RowMismatch(f"a token is not in the vocabulary of {vocab_size}")
         needed = cache.layout.pages_for(row.end)
         if len(row.pages) < needed:
             raise RowMismatch(f"{row.end} tokens need {needed} pages, got {len(row.pages)}")
