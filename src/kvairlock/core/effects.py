@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kvairlock.core.errors import Refusal
 from kvairlock.core.memory.pool import Fenced
 from kvairlock.core.messages import Message
-from kvairlock.core.terms import NodeName, Owner, Pages, TransferId, WindowId
+from kvairlock.core.terms import (
+    NodeName,
+    Owner,
+    Pages,
+    PageSpan,
+    Peer,
+    Reader,
+    TransferId,
+    WindowId,
+)
 
 Value = str | int | tuple[int, ...] | tuple[str, ...] | None
 
@@ -156,6 +166,60 @@ class DropWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class Offer:
+    """Give whoever asked a transfer ticket: the prompt's pages stand ready for `receiver`."""
+
+    transfer: TransferId
+    receiver: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class Decline:
+    """Tell whoever asked for a prompt that there will be no offer, and why."""
+
+    transfer: TransferId
+    refusal: Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class SendClaim:
+    """Send a claim, or send it again; the host adds the tickets and what it was given.
+
+    Args:
+        transfer: The transfer.
+        to: The prefill node.
+        nonce: Name of the claim.
+        generations: Generations of the pages to read into, to be stated back.
+        reader: Whether this node will ask afterwards if the pages stood.
+    """
+
+    transfer: TransferId
+    to: NodeName
+    nonce: str
+    generations: tuple[int, ...]
+    reader: Reader
+
+
+@dataclass(frozen=True, slots=True)
+class StartRead:
+    """Read a lender's pages into own ones, then digest what landed; tell `ReadEnded`, always.
+
+    Args:
+        transfer: The transfer.
+        lender: The node whose pages are read.
+        source: Its pages with their moment.
+        target: Own pages, one for each of the source.
+        seed: Seed of the page digests.
+    """
+
+    transfer: TransferId
+    lender: NodeName
+    source: PageSpan
+    target: Pages
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
 class Scrub:
     """Zero pages that are fenced; tell `ScrubDone`. It cannot be built without a fence."""
 
@@ -186,6 +250,10 @@ Effect = (
     | Digest
     | Write
     | DropWindow
+    | Offer
+    | Decline
+    | SendClaim
+    | StartRead
     | Scrub
     | Record
 )

@@ -12,10 +12,17 @@ from kvairlock.core.errors import Refusal
 from kvairlock.core.memory.pool import Fenced
 from kvairlock.core.messages import (
     Cancel,
+    Claim,
+    Lent,
     Receipt,
+    Release,
     Released,
     RequestTicket,
+    Returned,
     Ruling,
+    TransferTicket,
+    Validate,
+    Validated,
     Withdraw,
 )
 from kvairlock.core.terms import Claimant, Fence, NodeName, Peer, TransferId, WindowId
@@ -68,6 +75,57 @@ class Submitted:
 
 
 @dataclass(frozen=True, slots=True)
+class Referred(Submitted):
+    """Decode: a gateway wants a request served whose prompt a prefill node has computed (pull).
+
+    Here `window` is the fresh name of the claim, and the digests have the lender's seed.
+
+    Args:
+        offer: What the transfer ticket vouches for, or why it vouches for nothing.
+    """
+
+    offer: TransferTicket | Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Prefill: a prompt is to be computed, for the decode node of its ticket to read (pull).
+
+    Args:
+        transfer: The transfer.
+        presented: The request ticket and what came with it.
+        claimant: Who presented it.
+        seed: Seed of the page digests.
+        patience_ms: How long the offer is waited for.
+        page_keys: Key of each full page of the prompt for prefix sharing, chained and keyed.
+    """
+
+    transfer: TransferId
+    presented: Presented
+    claimant: Claimant
+    seed: int
+    patience_ms: int
+    page_keys: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """Prefill: a decode node claims offered pages.
+
+    Args:
+        peer: Who claims.
+        claim: What it says.
+        presented: The request ticket in it, with what the claimant says that it was given.
+        offer: What the transfer ticket in it vouches for, or why it vouches for nothing.
+    """
+
+    peer: Peer
+    claim: Claim
+    presented: Presented
+    offer: TransferTicket | Refusal
+
+
+@dataclass(frozen=True, slots=True)
 class Granted:
     """Prefill: a decode node grants a window for a prompt.
 
@@ -101,7 +159,18 @@ class Told:
     """An authenticated message of a peer that needs no more than itself."""
 
     peer: Peer
-    message: Cancel | Withdraw | Released | Receipt | Ruling
+    message: (
+        Cancel
+        | Withdraw
+        | Released
+        | Receipt
+        | Ruling
+        | Lent
+        | Validate
+        | Validated
+        | Release
+        | Returned
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +201,19 @@ class Landed:
     Args:
         transfer: The transfer.
         digests: Digest of each landed page; None if a writer still has the window mapped.
+    """
+
+    transfer: TransferId
+    digests: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadEnded:
+    """A one-sided read is terminal: nothing of it can land any more.
+
+    Args:
+        transfer: The transfer.
+        digests: Digest of each page as it landed; None if the read failed.
     """
 
     transfer: TransferId
@@ -238,12 +320,15 @@ class ScrubDone:
 
 Event = (
     Submitted
+    | Asked
+    | Claimed
     | Granted
     | Told
     | PeerUp
     | PeerLost
     | PeerGone
     | Landed
+    | ReadEnded
     | WindowFenced
     | WindowFailed
     | StepBegan

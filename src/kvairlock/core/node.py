@@ -17,9 +17,10 @@ from kvairlock.core.events import Event, Told
 from kvairlock.core.memory import invariants
 from kvairlock.core.protocol.decode import DecodeNode
 from kvairlock.core.protocol.prefill import PrefillNode
+from kvairlock.core.protocol.pull.lender import LenderNode
 from kvairlock.core.terms import Instant, TransferId
 
-Machine = DecodeNode | PrefillNode
+Machine = DecodeNode | PrefillNode | LenderNode
 
 BROKEN = "invariant_broken"
 
@@ -32,7 +33,7 @@ class Node:
     """The host's handle on one machine.
 
     Args:
-        machine: The prefill or decode machine.
+        machine: The machine of a prefill node, a lender or a decode node; a borrower is one.
     """
 
     def __init__(self, machine: Machine) -> None:

@@ -62,8 +62,19 @@ class Fence(StrEnum):
     """The process that could write has ended."""
     LOCAL = "local"
     """No other process ever had access."""
+    REVOKED = "revoked"
+    """The remote reader asks before it believes what it read, and is told that it did not stand."""
     UNPROVEN = "unproven"
     """None: the drain guard was off. Only drills ever record this."""
+
+
+class Reader(StrEnum):
+    """What a remote reader does after its read, and so what can end its hold."""
+
+    VALIDATING = "validating"
+    """It asks whether the pages stood before it uses them: time may end its hold."""
+    TRUSTING = "trusting"
+    """It does not ask: its hold ends as a writer's does, by evidence only."""
 
 
 @dataclass(frozen=True, slots=True)

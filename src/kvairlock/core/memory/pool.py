@@ -42,6 +42,10 @@ class Hold(StrEnum):
     """A write of ours reads the pages as its source."""
     WINDOW = "window"
     """A remote process may store into the pages."""
+    READ = "read"
+    """A one-sided read of ours stores another node's pages into these."""
+    LOAN = "loan"
+    """A remote process that does not ask afterwards may read the pages."""
 
 
 @dataclass(slots=True)
@@ -55,7 +59,7 @@ class Lease:
         generations: Their content counters when they were reserved, shape (pages,).
         holds: Who may still read or write, with the number of registrations.
         live: False once the lease has ended.
-        fence: The evidence on which the last remote writer was let go.
+        fence: The evidence on which the last remote writer or reader was let go.
     """
 
     id: LeaseId
@@ -220,6 +224,7 @@ class Pool:
             raise InvariantBroken("lease", f"lease {giver.id} cannot give {count} pages")
         pages, rest = giver.pages[:count], giver.pages[count:]
         lease = Lease(LeaseId(self._next_lease), taker, pages, giver.generations[:count])
+        lease.fence = giver.fence
         self._next_lease += 1
         giver.pages, giver.generations = rest, giver.generations[count:]
         self.lease[pages] = lease.id

@@ -34,7 +34,7 @@ def receipt_came(node: DecodeState, peer: Peer, receipt: Receipt, now: Instant) 
     reception.checks = verdict.checks
     refusal = verdict.refusal or _refuse_writable(node, reception)
     if refusal is not None:
-        _reject(node, reception, refusal, now)
+        reject(node, reception, refusal, now)
         return
     reception.stage = handoff.advance(reception.stage, Signal.REPORT)
     reception.deadline = after(now, node.limits.landing_ms)
@@ -72,12 +72,13 @@ def landed(node: DecodeState, event: Landed, now: Instant) -> None:
     verdict = handoff.judge_bytes(reception.stated.digests, event.digests, node.books.guards)
     reception.checks += verdict.checks
     if verdict.refusal is not None:
-        _reject(node, reception, verdict.refusal, now)
+        reject(node, reception, verdict.refusal, now)
     else:
         _confirm(node, reception, now)
 
 
-def _reject(node: DecodeState, reception: Reception, refusal: Refusal, now: Instant) -> None:
+def reject(node: DecodeState, reception: Reception, refusal: Refusal, now: Instant) -> None:
+    """Refuse what was stated or landed, and note which checks ran before."""
     _record(node, reception, refusal.reason)
     fail_or_recover(node, reception, refusal, now)
 

@@ -78,7 +78,7 @@ def _close(node: PrefillState, job: Job, refusal: Refusal | None, now: Instant) 
     if job.stage is HandoffStage.GRANTED and not _is_writing(job):
         drop(node, job.asked)
     job.stage = handoff.advance(job.stage, Signal.CLOSE)
-    _record(node, job, refusal)
+    record_end(node, job, refusal)
     node.closing[job.name] = job
     if job.lease is not None:
         node.books.drain.begin(job.lease, verb_for(refusal), now)
@@ -88,7 +88,8 @@ def _is_writing(job: Job) -> bool:
     return job.lease is not None and Hold.WRITE in job.lease.holds
 
 
-def _record(node: PrefillState, job: Job, refusal: Refusal | None) -> None:
+def record_end(node: PrefillState, job: Job, refusal: Refusal | None) -> None:
+    """Note how a prompt ended here."""
     end = end_for(refusal.reason) if refusal else job.outcome
     node.books.counters[f"ended.{end}"] += 1
     node.books.record(

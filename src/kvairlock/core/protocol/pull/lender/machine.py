@@ -1,0 +1,98 @@
+"""The machine of a lender: an event goes to the step that it belongs to."""
+
+from __future__ import annotations
+
+from kvairlock.core.effects import StopCompute
+from kvairlock.core.errors import Refusal
+from kvairlock.core.events import (
+    Asked,
+    Claimed,
+    ComputeBegan,
+    Computed,
+    Digested,
+    EngineFailed,
+    Event,
+    PeerGone,
+    PeerLost,
+    PeerUp,
+    ScrubDone,
+    Told,
+)
+from kvairlock.core.memory.pool import Hold
+from kvairlock.core.messages import Release, Ruling, Validate, Withdraw
+from kvairlock.core.protocol.prefill import filling
+from kvairlock.core.protocol.pull.lender import ending, intake, lending
+from kvairlock.core.protocol.pull.lender.state import LenderState
+from kvairlock.core.terms import Instant, TransferId
+
+
+class LenderNode(LenderState):
+    """The machine of one lender; see `LenderState` for its arguments."""
+
+    def handle(self, event: Event, now: Instant) -> None:
+        """Take one event; what should happen is in `books.out`."""
+        match event:
+            case Asked():
+                intake.asked(self, event, now)
+            case ComputeBegan(name):
+                self._compute_began(name)
+            case Computed():
+                filling.computed(self, event)
+            case Digested():
+                lending.digested(self, event, now)
+            case EngineFailed(name, message):
+                ending.engine_failed(self, name, message, now)
+            case ScrubDone(fenced):
+                self.books.drain.scrubbed(fenced)
+            case _:
+                self._handle_peer(event, now)
+        self._settle(now)
+
+    def deadline(self) -> Instant | None:
+        """Return when `tick` is due, if anything waits."""
+        return min((job.deadline for job in self.jobs.values()), default=None)
+
+    def tick(self, now: Instant) -> None:
+        """End what waited too long."""
+        for job in list(self.jobs.values()):
+            if job.deadline <= now:
+                ending.expire(self, job, now)
+        self._settle(now)
+
+    def fail(self, name: TransferId, refusal: Refusal, now: Instant) -> None:
+        """End one request after an invariant broke while it was worked on."""
+        if name in self.jobs:
+            ending.fail(self, self.jobs[name], refusal, now)
+
+    def _handle_peer(self, event: Event, now: Instant) -> None:
+        """Take what a decode node says, or what is known about it."""
+        match event:
+            case Claimed():
+                lending.claimed(self, event, now)
+            case Told(peer, Validate() as asked):
+                lending.validate(self, peer, asked)
+            case Told(peer, Ruling() as ruling):
+                ending.ruled(self, peer, ruling)
+            case Told(_, Withdraw()):
+                pass  # Its release follows, and is what ends the loan.
+            case Told(peer, Release() as release):
+                ending.released(self, peer, release, now)
+            case PeerUp(peer):
+                self.books.record_peer("peer_up", peer)
+            case PeerLost(peer):
+                # It may still read: only its process's end or time can end a loan now.
+                self.books.record_peer("peer_lost", peer)
+            case PeerGone(peer):
+                ending.peer_gone(self, peer, now)
+            case _:
+                self.books.record_ignored(None, type(event).__name__, "not for a lender")
+
+    def _compute_began(self, name: TransferId) -> None:
+        self.hold(name, Hold.COMPUTE)
+        if name not in self.jobs:
+            self.emit(StopCompute(name))
+
+    def _settle(self, now: Instant) -> None:
+        self.books.drain.turn(now)
+        self.settle()
+        filling.pump(self, now)
