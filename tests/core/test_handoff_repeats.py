@@ -69,6 +69,26 @@ def test_a_grant_that_comes_twice_releases_nothing(stage: str, policy: LandingPo
     world.assert_baseline()
 
 
+@pytest.mark.parametrize("policy", LandingPolicy)
+def test_a_grant_that_comes_again_after_its_write_leaves_no_file_mapped(
+    policy: LandingPolicy,
+) -> None:
+    """The receipt is out and the ruling still to come: nobody will write into the second file."""
+    kept = Kept()
+    world = World(Setup(policy=policy))
+    world.tamper[GrantParcel] = kept
+    world.manual |= {"land"}
+    request = world.ask("alice", "a", 6)
+    world.settle()
+    assert world.prefill.machine.jobs[request.transfer].stage is HandoffStage.REPORTED
+    world.repeat(kept.messages[0], world.decode.peer, PREFILL)
+    assert not world.prefill.windows
+    world.manual.clear()
+    world.work()
+    world.complete(request)
+    world.assert_baseline()
+
+
 def test_a_grant_that_comes_twice_lets_no_late_write_reach_the_next_owner() -> None:
     kept = Kept()
     world = World(Setup(policy=DIRECT, decode_pages=3, prefills=("p", "q")))

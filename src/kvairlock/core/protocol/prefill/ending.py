@@ -5,7 +5,6 @@ from __future__ import annotations
 from kvairlock.core.effects import StopCompute
 from kvairlock.core.ends import End, end_for
 from kvairlock.core.errors import Reason, Refusal, Stage
-from kvairlock.core.memory.pool import Hold
 from kvairlock.core.messages import Ruling
 from kvairlock.core.protocol import handoff
 from kvairlock.core.protocol.handoff import HandoffStage, Signal
@@ -75,17 +74,13 @@ def _close(node: PrefillState, job: Job, refusal: Refusal | None, now: Instant) 
     if job.name in node.queue:
         node.queue.remove(job.name)
     node.emit(StopCompute(job.name))
-    if job.stage is HandoffStage.GRANTED and not _is_writing(job):
+    if job.stage is HandoffStage.GRANTED and not job.is_writing:
         drop(node, job.asked)
     job.stage = handoff.advance(job.stage, Signal.CLOSE)
     record_end(node, job, refusal)
     node.closing[job.name] = job
     if job.lease is not None:
         node.books.drain.begin(job.lease, verb_for(refusal), now)
-
-
-def _is_writing(job: Job) -> bool:
-    return job.lease is not None and Hold.WRITE in job.lease.holds
 
 
 def record_end(node: PrefillState, job: Job, refusal: Refusal | None) -> None:

@@ -47,13 +47,13 @@ def granted(node: PrefillState, asked: Granted, now: Instant) -> None:
 
 
 def _is_repeated(node: PrefillState, asked: Granted) -> bool:
-    """A transfer is made once: a repeated grant gives its window back, unless it is the same."""
+    """A transfer is made once: a repeated grant gives its window back, unless it is in use here."""
     known = node.known(asked.transfer)
     if known is None and node.claims.claimant(asked.transfer) is None:
         return False
     owner = known.owner if known else Owner.named("", asked.transfer)
     node.books.record_ignored(owner, "grant", "this transfer was granted before")
-    if known is None or known.asked.window != asked.window:
+    if known is None or known.asked.window != asked.window or not node.uses_window(known):
         drop(node, asked)
     return True
 

@@ -9,7 +9,7 @@ import numpy as np
 from kvairlock.core.ends import End
 from kvairlock.core.errors import InvariantBroken
 from kvairlock.core.events import Granted
-from kvairlock.core.memory.pool import Lease
+from kvairlock.core.memory.pool import Hold, Lease
 from kvairlock.core.memory.prefixes import Match
 from kvairlock.core.messages import RequestTicket
 from kvairlock.core.protocol.handoff import HandoffStage
@@ -79,6 +79,11 @@ class Job:
     def owner(self) -> Owner:
         """Whose prompt it is."""
         return self.ticket.owner
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a write of its pages is under way."""
+        return self.lease is not None and Hold.WRITE in self.lease.holds
 
     def reused_tokens(self, page_tokens: int) -> int:
         """How many tokens its shared pages hold, all of them full."""

@@ -8,6 +8,7 @@ from kvairlock.core.memory.pool import Hold
 from kvairlock.core.memory.prefixes import Entry, Prefixes
 from kvairlock.core.promise.capacity import CapacityReport
 from kvairlock.core.protocol.claims import Claims
+from kvairlock.core.protocol.handoff import HandoffStage
 from kvairlock.core.protocol.ledger import Ledger
 from kvairlock.core.protocol.prefill.job import Job, PrefillLimits
 from kvairlock.core.terms import TransferId
@@ -45,6 +46,11 @@ class PrefillState:
     def known(self, name: TransferId) -> Job | None:
         """Return a job that is open, or closed with somebody still at its pages."""
         return self.jobs.get(name) or self.closing.get(name)
+
+    def uses_window(self, job: Job) -> bool:
+        """Whether a job's window is still to be written into, or is being written."""
+        waits = job.name in self.jobs and job.stage is HandoffStage.GRANTED
+        return waits or job.is_writing
 
     def hold(self, name: TransferId, kind: Hold) -> None:
         """Keep a job's pages while the host works on them."""
