@@ -12,7 +12,7 @@ import numpy as np
 from contender import answer_lines
 from numpy.typing import NDArray
 from pieces import Piece
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from kvairlock.engine.cache import PagedCache
 from kvairlock.engine.model import Model, load

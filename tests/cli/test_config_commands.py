@@ -88,6 +88,10 @@ def test_a_good_file_checks(kvairlock: Command, home: Path) -> None:
         ('[gateway]\nport = "x"\n', "Expected `int`, got `str` - at `$.gateway.port`"),
         ("prefill = []\n", "a stack needs at least one [[prefill]] and one [[decode]]"),
         ("model =\n", "not TOML: Invalid value (at line 1, column 8)"),
+        (
+            'model = "nosuch"\n',
+            "unknown model 'nosuch'; known models: recall, smollm2, or the path of a .gguf file",
+        ),
     ],
 )
 def test_a_bad_file_does_not(kvairlock: Command, home: Path, text: str, message: str) -> None:

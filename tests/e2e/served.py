@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -256,7 +256,8 @@ def _end(process: subprocess.Popen[bytes], ready: Path) -> None:
         return
     if ready.exists():
         for pid in json.loads(ready.read_text())["pids"].values():
-            os.kill(pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):  # killed, and not started again yet
+                os.kill(pid, signal.SIGCONT)
     process.terminate()
     try:
         process.wait(STOP_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,9 @@ import typer
 
 from kvairlock.cli.output import Json, Status, document, fail, say
 from kvairlock.cli.settings_text import toml
+from kvairlock.engine.model import UnknownModel, load_tokenizer
+from kvairlock.engine.store import ModelMissing
+from kvairlock.engine.unusable import ModelUnusable
 from kvairlock.runtime import settings as settings_file
 from kvairlock.runtime.settings import Settings, SettingsWrong
 
@@ -37,7 +41,7 @@ def read(path: Path | None) -> Settings:
         fail(located(path, error), EXAMPLE_HINT)
 
 
-def located(path: Path, error: SettingsWrong) -> str:
+def located(path: Path, error: Exception) -> str:
     """Return the error's message with the file in front, once."""
     message = str(error)
     return message if message.startswith(f"{path}: ") else f"{path}: {message}"
@@ -45,10 +49,15 @@ def located(path: Path, error: SettingsWrong) -> str:
 
 @app.command()
 def check(file: File, json: Json = False) -> None:
-    """Say whether a settings file can be used: exit status 0, or 2 and the place of the mistake."""
+    """Say whether a settings file can be used: exit status 0, or 2 and the place of the mistake.
+
+    Its model must be known, and a file that is here must be one that can be served.
+    """
     try:
         settings = settings_file.load(file)
-    except SettingsWrong as error:
+        with suppress(ModelMissing):  # `serve` fetches it
+            load_tokenizer(settings.model)
+    except (SettingsWrong, UnknownModel, ModelUnusable) as error:
         if json:
             document({"ok": False, "file": str(file), "error": located(file, error)})
             raise typer.Exit(Status.WRONG) from None

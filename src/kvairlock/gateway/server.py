@@ -26,6 +26,7 @@ from kvairlock.gateway.heads import BoundedHead
 from kvairlock.gateway.keys import ApiKeys
 from kvairlock.gateway.metrics import Meter
 from kvairlock.gateway.nodes import Nodes
+from kvairlock.gateway.parsers import Parsers
 from kvairlock.gateway.parts import Parts
 from kvairlock.gateway.routes import Routes
 from kvairlock.runtime import lifetime
@@ -38,6 +39,9 @@ HEAD_BYTES_MAX = 32 * 1024
 KEEP_ALIVE_S = 30
 PARSERS_MAX = 2
 """Large bodies that become tokens at one time; more threads would only take turns."""
+
+TENANT_BODIES_MAX = 8
+"""Bodies of the largest size that one tenant may have waiting; of smaller ones it may have more."""
 
 DRAIN_S = 3
 SHUTDOWN_S = DRAIN_S + 2
@@ -89,7 +93,11 @@ def listen(host: str, port: int) -> socket.socket:
         OSError: The address cannot be bound.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family)
+    listener = socket.create_server((host, port), family=family)
+    # Connections inherit it. asyncio sets it only where the socket names its protocol, as this one
+    # does not; without it the body of an answer waits for the client to acknowledge its head.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 def assemble(process: Process, evidence: JsonLines) -> Parts:
@@ -110,7 +118,7 @@ def assemble(process: Process, evidence: JsonLines) -> Parts:
         desk=desk,
         meter=Meter(offer.model, routes, desk.__len__),
         evidence=evidence,
-        parsers=anyio.CapacityLimiter(PARSERS_MAX),
+        parsers=Parsers(PARSERS_MAX, TENANT_BODIES_MAX * front.body_bytes_max),
     )
 
 
