@@ -54,7 +54,7 @@ class JsonLines:
         self._waiting: deque[bytes] = deque()
         self._wake = threading.Condition()
         self._sequence = self._lost = 0
-        self._closing = False
+        self._closing = self._torn = False
         self._thread = threading.Thread(target=self._run, name="evidence", daemon=True)
         self._thread.start()
 
@@ -100,12 +100,18 @@ class JsonLines:
         if self._closing:
             return
         if in_order:
+            self._wait_for_room()
             self.record("node_closed", None, {"records": self._sequence})
         with self._wake:
             self._closing = True
             self._wake.notify()
         self._thread.join()
         os.close(self._file)
+
+    def _wait_for_room(self) -> None:
+        """A close in order is recorded, whatever waits, and so is what was lost before it."""
+        with self._wake:
+            self._wake.wait_for(lambda: len(self._waiting) < WAITING_MAX - 1)
 
     def _who(self, owner: Owner) -> dict[str, Value]:
         request = f"{owner.request}/{owner.attempt}"
@@ -135,21 +141,25 @@ class JsonLines:
                 self._wake.wait_for(lambda: self._waiting or self._closing)
                 batch = list(self._waiting)
                 self._waiting.clear()
+                self._wake.notify_all()
                 if not batch:
                     return
             self._write(batch)
 
     def _write(self, batch: list[bytes]) -> None:
+        """Write whole lines; after a failure the next ones begin on a line of their own.
+
+        A full disk must not stop serving: the audit will see the gap, and the count.
+        """
+        data = memoryview((b"\n" if self._torn else b"") + b"".join(batch))
         try:
-            data = memoryview(b"".join(batch))
             while data:
                 data = data[os.write(self._file, data) :]
+            self._torn = False
         except OSError:
-            # A full disk must not stop serving; the audit will see the gap and this count. The
-            # next line begins on a line of its own, whatever part of this batch was written.
+            self._torn = True
             with self._wake:
                 self._lost += len(batch)
-                self._waiting.appendleft(b"\n")
 
 
 def _check(event: str, owner: Owner | None, fields: Mapping[str, Value]) -> None:

@@ -7,5 +7,6 @@ memfile    memory files: fixed size, fully backed, sealable
 mapping    mmap(2) with explicit addresses
 checksums  seeded digests of page bytes
 fences     a peer process that is gone
-contract   what every transport must promise, as tests over a `contract_pair`
+contract   what every transport must promise, as tests over a `contract_pair`;
+           `contract_pool` is the same for the memory behind a pool
 """
