@@ -30,8 +30,10 @@ TINY = Published(
 )
 
 
-def wheel(content: bytes = CONTENT, member: str = MEMBER) -> bytes:
-    """A wheel that holds a file."""
+def wheel(
+    content: bytes = CONTENT, member: str = MEMBER, packing: int = zipfile.ZIP_STORED
+) -> bytes:
+    """A wheel that holds a file, packed in one of the ways of `zipfile`."""
     info = "kvairlock_tiny_model-1.0.dist-info"
     files = {
         member: content,
@@ -42,7 +44,7 @@ def wheel(content: bytes = CONTENT, member: str = MEMBER) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         for name, data in {**files, f"{info}/RECORD": record.encode()}.items():
-            archive.writestr(name, data)
+            archive.writestr(name, data, packing if name == member else None)
     return packed.getvalue()
 
 

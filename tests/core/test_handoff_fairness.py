@@ -14,7 +14,7 @@ from kvairlock.core.messages import Ended
 from kvairlock.core.protocol.handoff import HandoffStage
 from kvairlock.core.terms import LandingPolicy
 from tests.core.ends import World
-from tests.core.ends_parts import DECODE_LIMITS, Request, Setup
+from tests.core.ends_parts import DECODE_LIMITS, PAGE_TOKENS, Request, Setup
 from tests.core.ends_recovery import finish_all, reception_of, recover
 from tests.core.fifo import OneLine
 
@@ -113,6 +113,130 @@ def test_a_recovery_goes_before_its_own_tenants_requests() -> None:
     assert own.transfer in world.decode.machine.queue
     world.manual.clear()
     finish_all(world)
+
+
+def test_several_recoveries_of_a_tenant_keep_their_order() -> None:
+    limits = replace(DECODE_LIMITS, recompute_tokens_per_min=10_000)
+    world = World(Setup(decode_pages=4 * PAGES, decode_limits=limits))
+    requests = ask(world, "alice", 4)
+    world.manual.add("scrub")
+    world.lose("p")
+    stages = {reception_of(world, request).stage for request in requests}
+    assert stages == {HandoffStage.RECOVERING}
+    world.manual.clear()
+    world.work()
+    finish_all(world)
+    assert grants(world) == [f"alice{i}" for i in (0, 1, 2, 3)] * 2
+
+
+# What never fits
+
+POOL = 30
+
+
+@dataclass
+class Blocker:
+    """A tenant that keeps some pages and asks for all of them, again and again, beside another."""
+
+    world: World
+    blocks: int = 0
+    other: list[Request] = field(default_factory=list)
+
+    def block(self) -> None:
+        """The blocker asks for the whole pool."""
+        self.blocks += 1
+        tokens = POOL * PAGE_TOKENS
+        self.world.ask("blocker", f"all-{self.blocks}", 4, max_tokens=tokens - 4)
+
+    def ask(self) -> None:
+        """The other tenant asks for little."""
+        self.other.append(self.world.ask("other", f"other-{len(self.other)}", TOKENS))
+
+    def go_on(self, ms: int) -> None:
+        """What the other tenant asked for and has pages comes to its end; time passes."""
+        for request in self.other:
+            if self.world.is_running(request):
+                self.world.decode.finish(request)
+        self.world.settle()
+        self.world.advance(ms)
+        self.world.settle()
+
+    def judge(self) -> Counter[str]:
+        """Let all end; return how the other tenant's requests ended."""
+        self.go_on(0)
+        self.go_on(2 * DECODE_LIMITS.queue_ms)
+        return Counter(str(self.world.ended(request).end) for request in self.other)
+
+
+def blocked_world() -> World:
+    limits = replace(DECODE_LIMITS, queue_max=64, decode_ms=10**9)
+    world = World(Setup(decode_pages=POOL, tenant_pages=20, decode_limits=limits))
+    small = world.ask("blocker", "small", TOKENS)
+    world.settle()
+    assert world.is_running(small)
+    assert world.pages_free() == POOL - PAGES, "so that all pages are never free"
+    return world
+
+
+def test_requests_that_never_fit_do_not_keep_others_from_their_part() -> None:
+    """The blocker asks twice within the time that a request waits, and so is always there."""
+    blocker = Blocker(blocked_world())
+    for at in range(100):
+        if at % 5 == 0:
+            blocker.block()
+        if at % 2 == 1:
+            blocker.ask()
+        blocker.world.settle()
+        blocker.go_on(DECODE_LIMITS.queue_ms // 10)
+    assert blocker.judge() == {"completed": 50}
+    assert blocker.world.pages_free() == POOL - PAGES
+
+
+def test_nor_do_they_when_they_give_up_together_with_the_others() -> None:
+    blocker = Blocker(blocked_world())
+    for _ in range(20):
+        blocker.block()
+        blocker.ask()
+        blocker.world.settle()
+        blocker.go_on(DECODE_LIMITS.queue_ms)
+        assert not blocker.world.decode.machine.queue.heads()
+    assert blocker.judge() == {"completed": 18, "rejected": 2}, "10 small ones cost as much"
+
+
+def test_nor_do_they_when_nobody_waits_in_between() -> None:
+    """Neither a queue that runs empty nor small grants pay for what was kept from others."""
+    blocker, at_once = Blocker(blocked_world()), 0
+    for at in range(200):
+        if at % 10 == 0:
+            blocker.block()
+        if at % 10 == 5:
+            blocker.world.ask("blocker", f"tiny-{at}", 2)
+        if at % 4 == 3:
+            blocker.ask()
+        blocker.world.settle()
+        at_once += at % 4 == 3 and blocker.world.is_running(blocker.other[-1])
+        blocker.go_on(DECODE_LIMITS.queue_ms // 10)
+    assert at_once == 40, "to wait once for one that blocks costs as much as ten small ones"
+    assert blocker.judge() == {"completed": 50}
+
+
+def test_a_passed_tenant_does_not_hide_who_keeps_the_others_waiting() -> None:
+    """What the line that is due first waits for is another limit: nobody waits for it."""
+    blocker = Blocker(blocked_world())
+    world = blocker.world
+    world.manual.add("land")
+    world.ask("passed", "landing", 16)
+    for at in (0, 1):
+        world.ask("passed", f"over-{at}", 72)
+        blocker.block()
+        world.settle()
+        if at == 0:
+            world.advance(DECODE_LIMITS.queue_ms // 2)
+    blocker.ask()
+    queue = world.decode.machine.queue
+    assert [world.requests[name].tenant for name in queue.heads()] == ["passed", "blocker", "other"]
+    world.advance(DECODE_LIMITS.queue_ms // 2)
+    assert grants(world) == ["small", "landing", "other-0"]
 
 
 # A full queue

@@ -65,7 +65,7 @@ def test_one_end_of_each_request_is_as_it_must_be(tmp_path: Path, nodes: dict[Ro
     close(nodes)
     told = hear(tmp_path)
     assert (told.ends_missing, told.ends_repeated) == (0, 0)
-    assert (told.records, told.records_lost, told.files_open) == (9, 0, 0)
+    assert (told.files, told.records, told.records_lost, told.files_open) == (3, 9, 0, 0)
 
 
 def test_a_refusal_that_ends_an_admitted_request_is_no_second_end(

@@ -26,7 +26,7 @@ GOOD = Soaked(
     leftovers=Leftovers(0, 7, 0, 0),
     descriptors={"decode-0": Descriptors(9, 9)},
     memory={"decode-0": Memory([50.0, 60.0, 61.0])},
-    witness=Witness(100, 0, 0, 0, 0, 2, 30),
+    witness=Witness(1, 100, 0, 0, 0, 0, 2, 30),
     seconds=1.0,
 )
 
@@ -77,6 +77,7 @@ def test_a_good_soak_has_no_problems() -> None:
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
+        ({"completed": 0, "own": 0, "cancelled": 3}, "no request completed"),
         ({"foreign": 1}, "canary of another"),
         ({"stray": 2}, "2 answers are not what"),
         ({"own": 1}, "1 completed answers lack"),
@@ -101,15 +102,26 @@ def test_what_clients_must_not_see_is_a_problem(changed: dict[str, Any], words: 
         ({"leftovers": Leftovers(0, 7, 0, 3)}, "0 pages, 0 windows and 3 requests"),
         ({"descriptors": {"decode-0": Descriptors(9, 10)}}, "10 files open, 9 before"),
         ({"memory": {"decode-0": Memory([50.0, 60.0, 76.1])}}, "grown by 16.1 MiB"),
-        ({"witness": Witness(100, 1, 0, 0, 0, 2, 30)}, "1 records lost"),
-        ({"witness": Witness(100, 0, 1, 0, 0, 2, 30)}, "1 files not closed"),
-        ({"witness": Witness(100, 0, 0, 1, 0, 2, 30)}, "1 ends missing"),
-        ({"witness": Witness(100, 0, 0, 0, 1, 2, 30)}, "1 repeated"),
+        ({"witness": Witness(0, 0, 0, 0, 0, 0, 0, 0)}, "1 processes left 0 files"),
+        ({"witness": Witness(1, 100, 1, 0, 0, 0, 2, 30)}, "1 records lost"),
+        ({"witness": Witness(1, 100, 0, 1, 0, 0, 2, 30)}, "1 files not closed"),
+        ({"witness": Witness(1, 100, 0, 0, 1, 0, 2, 30)}, "1 ends missing"),
+        ({"witness": Witness(1, 100, 0, 0, 0, 1, 2, 30)}, "1 repeated"),
     ],
 )
 def test_what_must_not_remain_is_a_problem(changed: dict[str, Any], words: str) -> None:
     (problem,) = replace(GOOD, **changed).problems()
     assert words in problem
+
+
+def test_a_soak_in_which_nothing_happened_is_not_good() -> None:
+    """All refused, as load explains, and no evidence: what was not there was not shown."""
+    refused = Answers(requests=3, refused=Counter({"route_full": 3}))
+    nothing = replace(GOOD, answers=refused, witness=Witness(0, 0, 0, 0, 0, 0, 0, 0))
+    assert nothing.problems() == (
+        "no request completed, so nothing was shown",
+        "evidence: 1 processes left 0 files",
+    )
 
 
 def test_a_trained_model_need_not_repeat_its_canary() -> None:

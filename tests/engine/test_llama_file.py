@@ -1,5 +1,8 @@
 """A file's head is read as its own package reads it, and a torn or foreign file is refused."""
 
+import os
+import struct
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -101,6 +104,52 @@ def test_other_files_are_refused_with_the_reason(
     path.write_bytes(content)
     with pytest.raises(ModelUnusable, match=f"other.gguf can't be served: .*{reason}"):
         GgufFile(path)
+
+
+def packed(*parts: tuple[str, int]) -> bytes:
+    return b"".join(struct.pack(f"<{spelled}", number) for spelled, number in parts)
+
+
+def head(tensors: int, values: int, *rest: bytes) -> bytes:
+    """The head of a file as far as a test needs it."""
+    return b"GGUF" + packed(("I", 3), ("Q", tensors), ("Q", values)) + b"".join(rest)
+
+
+A = packed(("Q", 1)) + b"a"
+LIST_OF_BYTES, LIST_OF_STRINGS = packed(("I", 9), ("I", 0)), packed(("I", 9), ("I", 8))
+MILLION = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (head(0, 1, A, LIST_OF_BYTES, packed(("Q", 100 * MILLION))), "lists have over 2097152"),
+        (head(0, 1, A, LIST_OF_STRINGS, packed(("Q", 2**63))), "lists have over 2097152"),
+        (
+            head(0, 3, *(A, LIST_OF_BYTES, packed(("Q", MILLION)), bytes(MILLION)) * 3),
+            "lists have over 2097152",
+        ),
+        (head(0, 1, A, packed(("I", 8), ("Q", 90 * MILLION))), "head takes more than 64 MiB"),
+        (head(2**40, 0), "it has 1099511627776 tensors; at most 65536 are understood"),
+        (head(0, 2**40), "it has 1099511627776 values; at most 65536 are understood"),
+    ],
+    ids=["bytes", "strings", "three lists", "text", "tensors", "values"],
+)
+def test_a_head_that_says_it_is_huge_is_refused_before_it_is_read(
+    content: bytes, reason: str, tmp_path: Path
+) -> None:
+    """The file is as large as it says, and takes no space on the disk."""
+    path = tmp_path / "huge.gguf"
+    path.write_bytes(content)
+    os.truncate(path, len(content) + 100 * MILLION)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ModelUnusable, match=reason):
+            GgufFile(path)
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most_bytes < 40 * MILLION
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:

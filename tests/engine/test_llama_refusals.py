@@ -11,7 +11,7 @@ from kvairlock.engine import model as models
 from kvairlock.engine.llama import weights
 from kvairlock.engine.llama.model import Llama
 from kvairlock.engine.unusable import ModelUnusable
-from tests.engine.tiny_llama import Change, Tiny
+from tests.engine.tiny_llama import STRANGE, STRANGE_REASONS, Change, Tiny
 
 TINY = Tiny(layers=1)
 
@@ -57,7 +57,11 @@ def yarn(writer: GGUFWriter) -> None:
         (says("split.count", 3), "one part of several"),
         (says("llama.expert_count", 8), "it has llama.expert_count, which is not understood"),
         (says("llama.attention.sliding_window", 512), "llama.attention.sliding_window"),
-        (yarn, "scales positions by 'yarn'; understood are none, linear and llama3"),
+        (yarn, "scales positions by 'yarn'; understood are none and linear, and the way of"),
+        (
+            says("llama.rope.scaling.type", "llama3"),
+            "by 'llama3'; .* the way of Llama 3, which is no such word but the tensor rope_freqs",
+        ),
         (says("llama.block_count", None), "it lacks llama.block_count"),
         (says("llama.block_count", "2"), "llama.block_count is '2', which should be int"),
         (says("llama.block_count", 0), "llama.block_count is 0"),
@@ -115,6 +119,10 @@ def test_heads_that_do_not_divide_the_width_need_a_size_of_their_own(tmp_path: P
             "alphabet of byte-level BPE",
         ),
         (TINY.with_(tokens=["x", *TINY.tokens[1:]]), "a name of less than two characters"),
+        (
+            TINY.with_(tokens=[*TINY.tokens, "語"], types=[*TINY.types, 4], template="語"),
+            "a name of less than two characters",
+        ),
     ],
 )
 def test_tokens_that_nobody_could_find_or_read_are_refused(
@@ -122,6 +130,13 @@ def test_tokens_that_nobody_could_find_or_read_are_refused(
 ) -> None:
     with pytest.raises(ModelUnusable, match=reason):
         Llama(tiny.write(tmp_path / "model.gguf"), "model")
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+def test_what_there_is_no_room_for_is_refused_all_the_same(kind: str, tmp_path: Path) -> None:
+    path = STRANGE[kind].write(tmp_path / "model.gguf")
+    with pytest.raises(ModelUnusable, match=f"model.gguf can't be served: {STRANGE_REASONS[kind]}"):
+        Llama(path, "model")
 
 
 def test_weights_that_memory_cannot_hold_are_refused_with_both_figures(

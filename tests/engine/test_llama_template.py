@@ -57,6 +57,7 @@ def test_a_template_writes_what_templates_of_its_family_expect(
         ("{% set _ = messages.append(1) %}", r"failed \(SecurityError\)"),
         ("{% for n in range(1000000000) %}{% endfor %}", r"failed \(OverflowError\)"),
         ("{% include '/etc/hostname' %}", r"failed \(TypeError\)"),
+        ("{{ 'x' * 1000000000000000 }}", r"failed \(MemoryError\)"),
         (None, "no chat template; send it a prompt instead"),
     ],
 )

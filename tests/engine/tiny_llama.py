@@ -142,6 +142,30 @@ class Tiny:
             writer.add_chat_template(self.template)
 
 
+_DEEP = "{{" + "(" * 5000 + "1" + ")" * 5000 + "}}"
+_NESTED = "{% for a in b %}" * 60 + "{% endfor %}" * 60
+_ALIKE = ["a" * (number + 2) for number in range(2000)]
+_TINY = Tiny(layers=1)
+STRANGE = {
+    "merge": _TINY.with_(
+        tokens=[*_TINY.tokens, "aaaaaaa", "bbbbbbbbb"],
+        types=[*_TINY.types, 1, 1],
+        merges=["aaaaaaa bbbbbbbbb"],
+    ),
+    "deep": _TINY.with_(template=_DEEP),
+    "nested": _TINY.with_(template=_NESTED),
+    "alike": _TINY.with_(tokens=[*_TINY.tokens, *_ALIKE], types=[*_TINY.types, *[3] * len(_ALIKE)]),
+}
+"""Files that Python or a package has no room for, with errors that are no refusals: a merge longer
+than all tokens, a template of too many parentheses or loops, names that begin too much alike."""
+STRANGE_REASONS = {
+    "merge": "its merges don't fit its tokens: aaaaaaa and bbbbbbbbb",
+    "deep": "its chat template can't be read: ",
+    "nested": "its chat template can't be read: ",
+    "alike": "too many names of its control tokens begin alike",
+}
+
+
 class Reference:
     """The model in float64, one token after another, from its definition."""
 

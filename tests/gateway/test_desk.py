@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +12,24 @@ import pytest
 
 from kvairlock.core.ends import End
 from kvairlock.core.errors import PeerMisbehaved, Reason, Refusal
-from kvairlock.core.messages import Cancel, Chunk, Ended, Message, Sampling, Submit
+from kvairlock.core.messages import (
+    ALTERNATIVES_MAX,
+    Alternative,
+    Cancel,
+    Chunk,
+    Ended,
+    Message,
+    Sampling,
+    Score,
+    Submit,
+)
 from kvairlock.core.terms import Incarnation, NodeName, Owner, Peer, Role, TransferId
-from kvairlock.gateway.desk import CHUNKS_WAITING_MAX, Desk, Flight
+from kvairlock.gateway.desk import WAITING_BYTES_MAX, Desk, Flight, FlightState
 from kvairlock.gateway.nodes import NodeDown, OutboxFull
 from kvairlock.gateway.routes import Route
 from kvairlock.runtime.settings import LimitSettings
 from kvairlock.sink.jsonl import JsonLines, read
+from kvairlock.wire.codec import decode, encode
 from kvairlock.wire.keys import Keyring
 
 from .asking import asked
@@ -120,18 +132,50 @@ def test_a_client_that_leaves_loads_its_nodes_until_the_end(desk: Desk, wires: W
     run(work)
 
 
-def test_a_client_that_does_not_read_is_left(desk: Desk, wires: Wires) -> None:
+def heap_bytes(chunk: Chunk) -> int:
+    """What a chunk takes, measured: as it comes from the wire, with nothing shared."""
+    encoded = encode(chunk)
+    tracemalloc.start()
+    kept = [decode(encoded) for _ in range(200)]
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return used // len(kept)
+
+
+@pytest.mark.parametrize("alternatives", [None, 0, 3, ALTERNATIVES_MAX])
+def test_a_client_that_does_not_read_is_left_before_it_takes_much_memory(
+    alternatives: int | None, desk: Desk, wires: Wires
+) -> None:
+    likely = tuple(Alternative(b"token %d" % i, -1.5 - i) for i in range(alternatives or 0))
+    scores = () if alternatives is None else (Score(b"a", -1.25, likely),)
+    each = replace(chunk(), scores=scores)
+
     async def work() -> None:
         flight = submitted(desk)
-        for _ in range(CHUNKS_WAITING_MAX + 10):
-            desk.deliver(DECODE, chunk())
+        while flight.state is FlightState.OPEN:
+            desk.deliver(DECODE, each)
         assert wires.posted[1:] == [Cancel(TRANSFER)]
-        for _ in range(CHUNKS_WAITING_MAX):
-            assert await flight.next() == chunk()
+        desk.deliver(DECODE, each)
+        count = len(flight.arrived) - 1
+        assert WAITING_BYTES_MAX / 2 < count * heap_bytes(each) <= WAITING_BYTES_MAX
+        for _ in range(count):
+            assert await flight.next() == each
         last = await flight.next()
         assert isinstance(last, Ended)
         assert last.end is End.CANCELLED
-        assert len(flight.arrived) == 0
+        assert len(flight.arrived) == flight.waiting_bytes == 0
+
+    run(work)
+
+
+def test_a_client_that_reads_is_not_left_however_much_it_is_sent(desk: Desk, wires: Wires) -> None:
+    async def work() -> None:
+        flight = submitted(desk)
+        large = replace(chunk(), text=b"a" * (WAITING_BYTES_MAX // 2))
+        for _ in range(20):
+            desk.deliver(DECODE, large)
+            assert await flight.next() == large
+        assert wires.posted[1:] == []
 
     run(work)
 

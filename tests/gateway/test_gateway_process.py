@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from kvairlock.gateway.keys import ApiKeys
 from kvairlock.runtime.secrets import new_key, write_private
 from kvairlock.sink.jsonl import read
+from tests.engine.tiny_llama import STRANGE, STRANGE_REASONS
 
 from .fake_nodes import stay_silent
 from .stacks import Stack, stack, until
@@ -158,6 +159,13 @@ def test_guards_off_outside_drill_mode_and_unknown_models_do_not_start(root: Pat
     refuses(run_gateway(root), "drill mode")
     settings_file.write_text('model = "gpt-4"\n')
     refuses(run_gateway(root), "unknown model")
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+def test_a_model_file_that_there_is_no_room_for_is_one_line(root: Path, kind: str) -> None:
+    STRANGE[kind].write(root / "own.gguf")
+    (root / "settings.toml").write_text('model = "own.gguf"\n')
+    refuses(run_gateway(root), f"own.gguf can't be served: {STRANGE_REASONS[kind]}")
 
 
 def test_a_port_that_is_taken_does_not_start(root: Path) -> None:

@@ -11,6 +11,7 @@ from kvairlock.core.terms import LandingPolicy
 from kvairlock.engine.layout import LayerWidths, Layout
 from kvairlock.node.process import NodeSettings, require_memory
 from kvairlock.runtime.settings import DecodeSettings, PrefillSettings, SettingsWrong
+from tests.engine.tiny_llama import STRANGE, STRANGE_REASONS
 
 MIB = 1024 * 1024
 LAYOUT = Layout("model of 30 layers", 16, (LayerWidths(192, 192),) * 30)
@@ -47,9 +48,11 @@ def test_the_message_has_the_figures_and_what_to_lower() -> None:
     )
 
 
-def start(folder: Path, node: str) -> subprocess.CompletedProcess[str]:
+def start(folder: Path, node: str, stack: str = "") -> subprocess.CompletedProcess[str]:
     """Run a node whose standard input has ended: once it is ready it stops in order."""
-    (folder / "s.toml").write_text(f'[[prefill]]\nname = "p"\n{node}\n[[decode]]\nname = "d"\n')
+    (folder / "s.toml").write_text(
+        f'{stack}\n[[prefill]]\nname = "p"\n{node}\n[[decode]]\nname = "d"\n'
+    )
     words = ["--settings", "s.toml", "--name", "p", "--run", ".", "--evidence", "."]
     return subprocess.run(
         [sys.executable, "-m", "kvairlock.node", *words],
@@ -74,3 +77,13 @@ def test_a_pool_that_no_machine_has_ends_the_start_with_a_line(tmp_path: Path) -
     assert ran.stderr.startswith("p: 2000000000 pages of ")
     assert ran.stderr.endswith(" MiB of memory are free; lower pages of p\n")
     assert not list(tmp_path.glob("*.jsonl")), "nothing was opened"
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+def test_a_model_file_that_there_is_no_room_for_is_one_line(tmp_path: Path, kind: str) -> None:
+    STRANGE[kind].write(tmp_path / "own.gguf")
+    ran = start(tmp_path, "pages = 16", 'model = "own.gguf"')
+    assert (ran.returncode, ran.stdout) == (2, ""), ran.stderr
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith("p: ")
+    assert f"own.gguf can't be served: {STRANGE_REASONS[kind]}" in line

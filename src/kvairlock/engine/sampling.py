@@ -6,8 +6,9 @@ likely tokens whose probabilities add up to `top_p` or more, so the token that c
 number picks from what is left, in proportion.
 
 That number comes from Philox (Salmon et al. 2011), which turns a key and a counter into random bits
-without any state: seed, choice and place are all that it depends on. So an answer does not change
-with the requests that share its batch, nor with the order in which they come.
+without any state: seed, choice and place are all that it depends on, never the requests that share
+a batch. The logits of a trained model do, in their last bits; a draw that falls between them may
+differ.
 """
 
 from __future__ import annotations

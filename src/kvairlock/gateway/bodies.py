@@ -2,17 +2,14 @@
 
 A body over the limit is answered with 413. What is left of it is read and thrown away for a moment
 first: a socket closed with unread data resets the connection, and the client would never see the
-answer. What a large body takes to be understood is done in a thread, so that the loop goes on to
-hear nodes and other clients.
+answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
 
 import anyio
-import anyio.to_thread
 import msgspec
 from starlette.datastructures import Headers
 from starlette.types import Receive
@@ -22,10 +19,6 @@ from kvairlock.gateway.errors import ApiError, Refused, bad_request
 BODY_S = 30
 DISCARD_S = 2
 DISCARD_BYTES_MAX = 64 * 1024 * 1024
-INLINE_BYTES_MAX = 4 * 1024
-"""What bodies up to here take is done in the loop, in a few ms; they never wait for larger ones."""
-
-Made = TypeVar("Made")
 
 
 class ClientLeft(Exception):
@@ -71,21 +64,6 @@ def read_object(body: bytes) -> dict[str, object]:
     if not isinstance(value, dict):
         raise bad_request("the request body is not a JSON object", code="malformed_json")
     return value
-
-
-async def work_aside(
-    body_bytes: int, threads: anyio.CapacityLimiter, work: Callable[[], Made]
-) -> Made:
-    """Return what `work` makes of a body, without keeping the loop from the rest of its work.
-
-    Args:
-        body_bytes: How large the body is.
-        threads: How many bodies may be worked on at one time.
-        work: What is done; what it raises is raised here.
-    """
-    if body_bytes <= INLINE_BYTES_MAX:
-        return work()
-    return await anyio.to_thread.run_sync(work, limiter=threads)
 
 
 async def while_connected(receive: Receive, work: Callable[[], Awaitable[None]]) -> None:

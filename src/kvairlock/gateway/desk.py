@@ -42,8 +42,11 @@ from kvairlock.sink.jsonl import JsonLines
 from kvairlock.wire import tickets
 from kvairlock.wire.keys import Keyring, input_digest
 
-CHUNKS_WAITING_MAX = 4_096
-"""Chunks that wait for a client that does not read; a chunk is some tens of bytes."""
+WAITING_BYTES_MAX = 2 * 1024 * 1024
+"""What chunks may take that wait for a client that does not read, in bytes of memory, about."""
+
+PART_BYTES = 160
+"""What a chunk takes, and each likelihood in it, apart from its text: measured, rounded up."""
 
 FINISHES = frozenset({"", "stop", "length"})
 
@@ -59,6 +62,12 @@ class Post(Protocol):
 
     def peer(self, name: NodeName) -> Peer:
         """Return which life of a node the channel leads to. Raises NodeDown."""
+
+
+def weight_bytes(chunk: Chunk) -> int:
+    """Return what a chunk takes in memory, about."""
+    parts = 1 + sum(1 + len(score.alternatives) for score in chunk.scores)
+    return parts * PART_BYTES + len(chunk.text)
 
 
 class FlightState(StrEnum):
@@ -80,6 +89,7 @@ class Flight:
         due: When all its deadlines have passed.
         state: Whether its client is still there.
         arrived: Chunks, then one `Ended`.
+        waiting_bytes: What the chunks in `arrived` take, about.
     """
 
     owner: Owner
@@ -89,10 +99,19 @@ class Flight:
     due: Instant
     state: FlightState = FlightState.OPEN
     arrived: Mailbox[Chunk | Ended] = field(default_factory=Mailbox)
+    waiting_bytes: int = 0
 
     async def next(self) -> Chunk | Ended:
         """Return the next chunk, or last of all the end."""
-        return await self.arrived.get()
+        arrived = await self.arrived.get()
+        if isinstance(arrived, Chunk):
+            self.waiting_bytes -= weight_bytes(arrived)
+        return arrived
+
+    def keep(self, chunk: Chunk) -> None:
+        """Keep a chunk until the client's task takes it."""
+        self.waiting_bytes += weight_bytes(chunk)
+        self.arrived.put(chunk)
 
     def end(self, reason: Reason, message: str) -> None:
         """End it from here, if its client is still there."""
@@ -248,8 +267,8 @@ class Desk:
             raise PeerMisbehaved(Reason.MALFORMED, "a chunk of no choice, or of no known finish")
         if flight.state is not FlightState.OPEN:
             return
-        if len(flight.arrived) < CHUNKS_WAITING_MAX:
-            flight.arrived.put(chunk)
+        if flight.waiting_bytes + weight_bytes(chunk) <= WAITING_BYTES_MAX:
+            flight.keep(chunk)
             return
         flight.end(Reason.CANCELLED, "the client does not read its answer")
         self.leave(flight)

@@ -2,7 +2,7 @@
 
     x-kvairlock-route: prefill-0/decode-0     take this route or none
     x-kvairlock-show-ticket: 1                answer with the ticket in `x-kvairlock-ticket`
-    POST /drill/points                        arm or release a failpoint of a node
+    POST /drill/points                        arm or release a failpoint or flaw of a node
 
 Outside drill mode the headers mean nothing and the endpoint does not exist.
 """
@@ -25,7 +25,7 @@ from kvairlock.gateway.keys import Principal
 from kvairlock.gateway.nodes import NodeDown
 from kvairlock.gateway.parts import Parts
 from kvairlock.gateway.routes import Route, Routes
-from kvairlock.runtime.failpoints import Failpoint
+from kvairlock.runtime.failpoints import POINTS
 
 ROUTE_HEADER = "x-kvairlock-route"
 SHOW_TICKET_HEADER = "x-kvairlock-show-ticket"
@@ -93,7 +93,7 @@ async def points(parts: Parts, request: Request) -> Response:
 def _drill(routes: Routes, fields: dict[str, object]) -> tuple[NodeName, Drill]:
     node = _one_of(fields, "node", [str(name) for name in routes.nodes])
     action = _one_of(fields, "action", list(ACTIONS))
-    point = _one_of(fields, "point", [point.value for point in Failpoint])
+    point = _one_of(fields, "point", [point.value for point in POINTS])
     after = fields.get("after", 0)
     if not isinstance(after, int) or isinstance(after, bool) or not 0 <= after <= NUMBER_MAX:
         raise bad_request("`after` must be an integer from 0", "after")

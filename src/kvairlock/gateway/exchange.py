@@ -26,13 +26,7 @@ from kvairlock.core.terms import Owner
 from kvairlock.gateway.answers import Answer, event
 from kvairlock.gateway.asked import Asked
 from kvairlock.gateway.auth import authenticate
-from kvairlock.gateway.bodies import (
-    ClientLeft,
-    read_body,
-    read_object,
-    while_connected,
-    work_aside,
-)
+from kvairlock.gateway.bodies import ClientLeft, read_body, read_object, while_connected
 from kvairlock.gateway.desk import Flight
 from kvairlock.gateway.drills import (
     ROUTE_HEADER,
@@ -130,10 +124,10 @@ class Exchange:
         """Return what the body asks for, and the ticket in it that is believed, if any."""
         most = self._parts.settings.gateway.body_bytes_max
         body = await read_body(headers, self._receive, most)
-        aside = partial(work_aside, len(body), self._parts.parsers)
-        fields = await aside(partial(read_object, body))
-        believed = self._strip(owner, fields)
-        asked = await aside(partial(parse, fields, self._parts.offer, self._endpoint.form))
+        async with self._parts.parsers.turn(owner.tenant, len(body)) as aside:
+            fields = await aside(partial(read_object, body))
+            believed = self._strip(owner, fields)
+            asked = await aside(partial(parse, fields, self._parts.offer, self._endpoint.form))
         if asked.ignored:
             self._answer_headers["x-kvairlock-ignored"] = header_names(asked.ignored)
         return asked.within(self._parts.routes.room_tokens(asked.demand)), believed

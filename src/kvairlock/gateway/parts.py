@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import anyio
-
 from kvairlock.gateway.asked import Offer
 from kvairlock.gateway.desk import Desk
 from kvairlock.gateway.keys import ApiKeys
 from kvairlock.gateway.metrics import Meter
 from kvairlock.gateway.nodes import Nodes
+from kvairlock.gateway.parsers import Parsers
 from kvairlock.gateway.routes import Routes
 from kvairlock.runtime.settings import Settings
 from kvairlock.sink.jsonl import JsonLines
@@ -29,7 +28,7 @@ class Parts:
         desk: The requests in flight.
         meter: The metrics.
         evidence: Where isolation events are recorded.
-        parsers: How many large bodies are read at one time.
+        parsers: Where large bodies are understood.
     """
 
     settings: Settings
@@ -40,4 +39,4 @@ class Parts:
     desk: Desk
     meter: Meter
     evidence: JsonLines
-    parsers: anyio.CapacityLimiter
+    parsers: Parsers

@@ -6,8 +6,12 @@
 This is start-time fair queueing, counted in pages (P. Goyal, H. M. Vin, H. Cheng: Start-time Fair
 Queuing, SIGCOMM 1996), with equal weights. Among fair queues it is the one whose bound holds at any
 rate of service, and nobody knows the rate at which pages will come back. Virtual time is where the
-line started that was granted last. A tenant that begins to wait starts then, or where its own last
+line started that was charged last. A tenant that begins to wait starts then, or where its own last
 request ended if that is later: to have been idle is neither credit nor debt.
+
+A request that is due and does not fit keeps all others waiting, also if it gives up in the end. Its
+line pays for it as for a grant, or what never fits would be due again and again. That *debt* stays
+until the others have had as much, also over times in which nobody waits.
 """
 
 from __future__ import annotations
@@ -24,19 +28,25 @@ class _Line:
 
     start: int
     waiting: deque[TransferId] = field(default_factory=deque)
+    returned: int = 0
+    """How many of them, at its head, had their turn before."""
+    debt: int = 0
+    """Pages that its last charge was for, if others waited for them and it was not granted any."""
 
 
 class FairQueue:
     """The requests that wait for pages.
 
-    Over any time in which two tenants wait and neither is passed, the pages that they are granted
-    differ by at most the largest request of the one plus the largest of the other.
+    Over any time in which two tenants wait and neither is passed, the pages that they are granted,
+    or keep others waiting for, differ by at most the largest request of the one plus the largest of
+    the other.
     """
 
     def __init__(self) -> None:
         self._lines: dict[str, _Line] = {}
         self._tenants: dict[TransferId, str] = {}
         self._time = 0
+        self._awaited: TransferId | None = None
 
     def __len__(self) -> int:
         """Return how many requests wait."""
@@ -56,26 +66,49 @@ class FairQueue:
         self._line(tenant, name).waiting.append(name)
 
     def join_first(self, tenant: str, name: TransferId) -> None:
-        """Put a request that had its turn before at the head of its tenant's line."""
-        self._line(tenant, name).waiting.appendleft(name)
+        """Put a request that had its turn before in front of those of its tenant that had not."""
+        line = self._line(tenant, name)
+        line.waiting.insert(line.returned, name)
+        line.returned += 1
+
+    def wait_for(self, name: TransferId) -> None:
+        """Take note that a head is due and does not fit: whoever else waits, waits for it."""
+        if self.waiting(self._tenants[name]) < len(self):
+            self._awaited = name
 
     def grant(self, name: TransferId, pages: int) -> None:
         """Take a head out that is granted its pages.
 
         Lines that were due before it were passed; for what they could not use they get no credit.
+        A tenant in debt that is granted pages while nobody else waits remains in debt.
         """
-        granted = self._lines[self._tenants[name]]
-        self._time = granted.start
-        for line in self._lines.values():
-            line.start = max(line.start, self._time)
-        granted.start += pages
+        line = self._lines[self._tenants[name]]
+        if not line.debt or len(line.waiting) < len(self):
+            self._charge(line, pages)
+        self.leave(name)
+
+    def give_up(self, name: TransferId, pages: int) -> None:
+        """Take a request out that ends without pages, if it waits; it pays if others waited for it.
+
+        Args:
+            name: The request.
+            pages: What it would have been granted.
+        """
+        if name == self._awaited:
+            line = self._lines[self._tenants[name]]
+            self._charge(line, pages)
+            line.debt = pages
         self.leave(name)
 
     def leave(self, name: TransferId) -> None:
         """Take a request out, if it waits."""
         tenant = self._tenants.pop(name, None)
         if tenant is not None:
-            self._lines[tenant].waiting.remove(name)
+            line = self._lines[tenant]
+            line.returned -= line.waiting.index(name) < line.returned
+            line.waiting.remove(name)
+            if name == self._awaited:
+                self._awaited = None
             self._forget()
 
     # A full queue
@@ -106,13 +139,22 @@ class FairQueue:
         self._tenants[name] = tenant
         return self._lines.setdefault(tenant, _Line(self._time))
 
+    def _charge(self, line: _Line, pages: int) -> None:
+        self._time = line.start
+        for other in self._lines.values():
+            if other.start <= self._time:
+                other.start, other.debt = self._time, 0
+        line.start += pages
+
     def _forget(self) -> None:
         """Drop lines in which nobody waits, once they would start now or there is nobody to wait.
 
-        What is left is bounded by the tenants that were granted within one largest request.
+        While there is a debt all are kept, so that it counts down as others are granted pages. What
+        is left is bounded by the tenants that were charged within one largest request.
         """
+        counts = self._tenants or any(line.debt for line in self._lines.values())
         self._lines = {
             tenant: line
             for tenant, line in self._lines.items()
-            if line.waiting or (self._tenants and line.start > self._time)
+            if line.waiting or (counts and line.start > self._time)
         }

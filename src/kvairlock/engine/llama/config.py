@@ -141,7 +141,8 @@ def _rope_stretch(file: GgufFile) -> float:
     scaling = file.value("llama.rope.scaling.type", str, "none")
     if scaling not in SCALINGS:
         raise file.unusable(
-            f"it scales positions by {scaling!r}; understood are none, linear and llama3"
+            f"it scales positions by {scaling!r}; understood are none and linear, and the way of "
+            "Llama 3, which is no such word but the tensor rope_freqs.weight"
         )
     return _positive(file, "rope.scaling.factor", 1.0) if scaling == "linear" else 1.0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -65,6 +66,24 @@ class Entries:
         pairs = enumerate(zip(self.names, self.types, strict=True))
         return {name: token for token, (name, found) in pairs if found == kind}
 
+    def controls(self, template: str, ends: frozenset[int]) -> dict[str, int]:
+        """What no message may say: control tokens, and others that part or end turns.
+
+        Converters call an added token user-defined if its tokenizer doesn't call it special, also
+        where the chat template parts turns with it.
+
+        Args:
+            template: The source of the chat template.
+            ends: Tokens that end an answer.
+        """
+        literal = self.of_type(TokenType.USER_DEFINED)
+        parting = {
+            name: token
+            for name, token in literal.items()
+            if token in ends or (name in template and not name.isspace())
+        }
+        return self.of_type(TokenType.CONTROL) | parting
+
 
 def read_entries(file: GgufFile, begins: bool) -> Entries:
     """Read the tokens of a file.
@@ -105,6 +124,20 @@ def read_ends(file: GgufFile, entries: Entries) -> frozenset[int]:
     return frozenset(said | {controls[name] for name in END_NAMES & controls.keys()})
 
 
+def require_marks_fit(file: GgufFile, controls: Mapping[str, int]) -> None:
+    """Refuse control tokens whose names can't be told from text by a mark within them.
+
+    Args:
+        file: The file.
+        controls: What no message may say.
+
+    Raises:
+        ModelUnusable: When one has too short a name.
+    """
+    if any(len(name) < CONTROL_NAME_MIN for name in controls):
+        raise file.unusable("one of its control tokens has a name of less than two characters")
+
+
 def _token(file: GgufFile, key: str, names: list[str]) -> int | None:
     if key not in file.metadata:
         return None
@@ -115,9 +148,7 @@ def _token(file: GgufFile, key: str, names: list[str]) -> int | None:
 
 
 def _require_readable(file: GgufFile, entries: Entries) -> None:
-    """Every token must have bytes, or a name that text can be searched for."""
+    """Every token that text is made of must have bytes."""
     characters = set("".join(entries.of_type(TokenType.NORMAL)))
     if not characters <= BYTE_OF.keys():
         raise file.unusable("some of its tokens are not written in the alphabet of byte-level BPE")
-    if any(len(name) < CONTROL_NAME_MIN for name in entries.of_type(TokenType.CONTROL)):
-        raise file.unusable("one of its control tokens has a name of less than two characters")

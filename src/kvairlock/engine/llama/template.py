@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from jinja2 import Template, TemplateError
+from jinja2 import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from kvairlock.engine.llama.file import GgufFile
@@ -24,12 +24,13 @@ class ChatTemplate:
     """Writes conversations down.
 
     Args:
-        template: The template; None if the file has none.
+        source: The template's text; empty if the file has none.
         names: What the template may ask for by name: `bos_token` and `eos_token`.
     """
 
-    def __init__(self, template: Template | None, names: Mapping[str, str]) -> None:
-        self._template = template
+    def __init__(self, source: str, names: Mapping[str, str]) -> None:
+        self.source = source
+        self._template = _environment().from_string(source) if source else None
         self._names = names
 
     def render(self, messages: Sequence[ChatMessage]) -> str:
@@ -61,10 +62,10 @@ def read_template(file: GgufFile, names: Mapping[str, str]) -> ChatTemplate:
         ModelUnusable: When it is no Jinja template.
     """
     if KEY not in file.metadata:
-        return ChatTemplate(None, names)
+        return ChatTemplate("", names)
     try:
-        return ChatTemplate(_environment().from_string(file.value(KEY, str)), names)
-    except TemplateError as error:
+        return ChatTemplate(file.value(KEY, str), names)
+    except (TemplateError, SyntaxError, RecursionError, MemoryError) as error:
         raise file.unusable(f"its chat template can't be read: {error}") from None
 
 

@@ -24,7 +24,7 @@ def finish(node: DecodeState, reception: Reception, refusal: Refusal | None, now
     """
     end = end_for(refusal.reason) if refusal else End.COMPLETED
     del node.receptions[reception.name]
-    node.queue.leave(reception.name)
+    node.queue.give_up(reception.name, reception.demand.decode_pages(node.books.report.page_tokens))
     if reception.stage is HandoffStage.CONFIRMED:
         _stop_reading(node, reception)
     else:

@@ -26,7 +26,10 @@ def _next(node: DecodeState) -> Reception | None:
     for name in node.queue.heads():
         reception = node.receptions[name]
         if node.within_share(reception):
-            return reception if _fits(node, reception) else None
+            if _fits(node, reception):
+                return reception
+            node.queue.wait_for(name)
+            return None
     return None
 
 
