@@ -13,6 +13,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pages
@@ -26,6 +27,13 @@ NOTE = "<!-- Made by docs/generate.py; change the code, then run script/docs. --
 BLOCKS: dict[str, dict[str, Callable[[], str]]] = {
     "ARCHITECTURE.md": {"modules": pages.modules},
     "docs/api.md": {"refusals": pages.refusals},
+    "docs/cases.md": {
+        "cases": pages.cases,
+        "cases-not-replayed": pages.cases_not_replayed,
+        "cases-world": partial(pages.case_phrases, "world"),
+        "cases-steps": partial(pages.case_phrases, "steps"),
+        "cases-expectations": partial(pages.case_phrases, "expectations"),
+    },
 }
 
 WHOLE: dict[str, Callable[[], str]] = {
@@ -35,6 +43,7 @@ WHOLE: dict[str, Callable[[], str]] = {
     "evidence.md": pages.evidence,
     "reasons.md": pages.reasons,
     "states.md": pages.states,
+    "mutants.md": partial(pages.mutants, ROOT / "docs/mutants.json"),
 }
 
 

@@ -26,6 +26,8 @@ from kvairlock.core.evidence import ENVELOPE, EVENTS, SCHEMA_VERSION, Field
 from kvairlock.core.guards import GUARDS
 from kvairlock.gateway.errors import ApiError
 from kvairlock.runtime.settings import schema
+from kvairlock.sim import family
+from kvairlock.sim.cases import public
 
 PACKAGE = Path(kvairlock.__file__).parent
 RINGS = (
@@ -35,6 +37,7 @@ RINGS = (
     "engine",
     "transport",
     "sink",
+    "sim",
     "node",
     "gateway",
     "drills",
@@ -248,16 +251,16 @@ def _field(item: tuple[str, Field]) -> Row:
 
 
 def states() -> str:
-    """Return the page of the state tables: pages, hand-over, ends."""
+    """Return the page of the state tables: pages, hand-over, loans, ends."""
     pages, handoff = locate("TABLE"), locate("HANDOFF")
-    verbs, signals = locate("Verb"), locate("Signal")
+    verbs, signals, loans = locate("Verb"), locate("Signal"), locate("LOAN")
     ends = [
         (code(end), yes(row.may_hand_over), yes(row.tells_peer), yes(row.drains), row.client)
         for end, row in ENDS.items()
     ]
     return "\n".join(
         (
-            "# States\n\nThree tables of the core. An empty cell is refused: it breaks an "
+            "# States\n\nFour tables of the core. An empty cell is refused: it breaks an "
             "invariant, whoever asks.\n",
             "## A page\n\nOne row for each stage of a page, one column for each thing that can be "
             "done to it.\n",
@@ -267,11 +270,32 @@ def states() -> str:
             "reports.\n",
             diagram(handoff, signals.CLOSE, "open"),
             grid(handoff, signals, "stage"),
+            "## A loan\n\nIn pull, where decode reads what prefill lends. The request follows the "
+            "table above; the loan outlives it. The lender sees claims, returns and its own "
+            "revocations, what happens between is the borrower's.\n",
+            diagram(loans, locate("LoanSignal").RETURN, "open"),
+            grid(loans, locate("LoanSignal"), "stage"),
             "## The ends of a request\n\nThe first end wins; a later one is recorded and changes "
             "nothing. Which reason is which end: [reasons.md](reasons.md).\n",
             table(("end", "may hand over", "tells the peer", "drains", "the client gets"), ends),
         )
     )
+
+
+def mutants(path: Path) -> str:
+    """Return the page of what breaks without each guard, as `docs/mutants.json` has it."""
+    rows = json.loads(path.read_text())["rows"]
+    parts = [
+        "# Mutants\n\nFor each guard a small world, what breaks in it when the guard is off, and the "
+        "shortest schedule that shows it. With the guard on the same world was explored to its end, "
+        "and nothing breaks. *Also off* are guards that would stop the same fault before or behind. "
+        "How it is found: [explore.md](../explore.md).\n",
+        table(family.TITLES, family.table_of(rows)),
+    ]
+    for row in rows:
+        schedule = "\n".join(row["schedule"])
+        parts.append(f"## `{row['guard']}`\n\n{row['story']}\n\n```text\n{schedule}\n```\n")
+    return "\n".join(parts)
 
 
 def diagram(edges: Mapping[Any, Mapping[Any, Any]], shared: Enum, group: str) -> str:
@@ -311,6 +335,23 @@ def grid(edges: Mapping[Any, Mapping[Any, Any]], verbs: Iterable[Enum], title: s
 
 
 # Blocks in pages that are otherwise written by hand
+
+
+def cases() -> str:
+    """Return all public failures that are replayed, one row for each file."""
+    titles = ("id", "what goes wrong", "with guards", "without", "shows then; or why nothing can")
+    return table((*titles[:-1], titles[-1] + " be off"), public.rows())
+
+
+def cases_not_replayed() -> str:
+    """Return the public failures that can't be said in a world, with the reason."""
+    return table(("id", "why"), public.reasons())
+
+
+def case_phrases(kind: str) -> str:
+    """Return the phrases of one part of the language of cases."""
+    rows = [(code(phrase), meaning) for phrase, meaning in public.language()[kind]]
+    return table(("phrase", "what it says"), rows)
 
 
 def modules() -> str:

@@ -8,7 +8,19 @@ from typing import Annotated
 import typer
 
 from kvairlock import __version__
-from kvairlock.cli import config, demo, evidence, guards, keys, models, serve, soak
+from kvairlock.cli import (
+    cases,
+    config,
+    demo,
+    evidence,
+    explore,
+    guards,
+    keys,
+    models,
+    serve,
+    soak,
+    swarm,
+)
 from kvairlock.cli.output import Status, trouble
 from kvairlock.core.errors import KvairlockError
 
@@ -42,6 +54,9 @@ app.command()(demo.demo)
 app.command()(soak.soak)
 app.command()(serve.serve)
 app.command()(guards.guards)
+app.command()(explore.explore)
+app.command()(swarm.swarm)
+app.command()(cases.cases)
 app.add_typer(config.app, name="config")
 app.add_typer(models.app, name="models")
 app.add_typer(keys.app, name="keys")

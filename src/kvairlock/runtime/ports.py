@@ -42,7 +42,7 @@ class TransportMisuse(Misuse):
 
 
 class WindowReused(TransportMisuse):
-    """This window name is open, or was granted not long ago; names are random and not used again."""
+    """This window name is open, or was granted not long ago: names are not used again."""
 
     code = "window_reused"
 
@@ -167,8 +167,8 @@ class ReceivingSide(Protocol):
         """Grant room for `pages` (pool pages, shape (n,)) to one writer under a new name.
 
         Promises that the room is backed by memory, so that storing into it can't kill the writer,
-        and that no open window and none of the last ones had that name. Under copy and seal it holds zeros and lies outside of
-        the pool. Raises WindowReused, PagesInvalid, TransportFull.
+        and that no open window and none of the last ones had that name. Under copy and seal it
+        holds zeros and lies outside of the pool. Raises WindowReused, PagesInvalid, TransportFull.
         """
 
     def land(self, window: str, pages: Pages) -> Landed | Busy:
