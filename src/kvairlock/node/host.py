@@ -36,7 +36,7 @@ from kvairlock.engine.model import Model
 from kvairlock.node.links import Links
 from kvairlock.node.presenting import Presenter
 from kvairlock.runtime import clock
-from kvairlock.runtime.failpoints import Failpoint, Failpoints, Reached
+from kvairlock.runtime.failpoints import Failpoints, Point, Reached, point_named
 from kvairlock.runtime.link import Identity
 from kvairlock.runtime.settings import Settings
 from kvairlock.sink.jsonl import JsonLines
@@ -312,12 +312,12 @@ class Host(ABC):
 
     def _drill(self, drill: Drill) -> None:
         try:
-            point = Failpoint(drill.point)
+            point = point_named(drill.point)
             if drill.action == "arm":
                 self.points.arm(point, drill.after)
             else:
                 self.points.release(point)
-        except (KvairlockError, ValueError) as error:
+        except KvairlockError as error:
             log.warning("drill refused", reason=str(error))
             return
         self._record_point(point, drill.action)
@@ -330,5 +330,5 @@ class Host(ABC):
         for name in self.gateways:
             self.links.send(name, self.status())
 
-    def _record_point(self, point: Failpoint, action: str) -> None:
+    def _record_point(self, point: Point, action: str) -> None:
         self.has.sink.record("failpoint", None, {"point": str(point), "action": action})

@@ -19,6 +19,8 @@ from kvairlock.core.terms import LandingPolicy, NodeName, Peer, Role
 from kvairlock.engine.layout import Layout
 from kvairlock.engine.model import Model, load
 from kvairlock.node.decode import DecodeHost
+from kvairlock.node.flawed_decode import FlawedDecode
+from kvairlock.node.flawed_prefill import FlawedPrefill
 from kvairlock.node.host import Equipment, Host
 from kvairlock.node.prefill import PrefillHost
 from kvairlock.runtime import lifetime, threads
@@ -143,7 +145,8 @@ def _prefill(equipment: Equipment, node: PrefillSettings) -> Host:
     limits = PrefillLimits(settings.limits.verdict_ms, int(node.pages * node.prefix_share))
     digest = equipment.layout.digest
     machine = PrefillNode(equipment.report, settings.guards, limits, digest)
-    return PrefillHost(equipment, machine, node.chunk_tokens)
+    kind = FlawedPrefill if settings.drill.enabled else PrefillHost
+    return kind(equipment, machine, node.chunk_tokens)
 
 
 def _decode(equipment: Equipment, node: DecodeSettings) -> Host:
@@ -161,7 +164,8 @@ def _decode(equipment: Equipment, node: DecodeSettings) -> Host:
     machine = DecodeNode(equipment.report, settings.guards, limits, node.landing, digest)
     bytes_max = limits.landing_pages * equipment.layout.page_bytes
     landing = Landing(equipment.memory, node.landing, bytes_max=bytes_max)
-    return DecodeHost(equipment, machine, landing, node.batch_max)
+    kind = FlawedDecode if settings.drill.enabled else DecodeHost
+    return kind(equipment, machine, landing, node.batch_max)
 
 
 def serve(settings: Settings, name: str, run: Path, evidence: Path, ring: Keyring) -> int:

@@ -1,10 +1,13 @@
-"""Named places where a drill can hold a real thread of a real process.
+"""Named places where a drill can hold a real thread of a real process, or have it do wrong.
 
 Races between nodes are only tested if they happen. Product code calls `reach` at a few named
 places; nothing happens there unless a drill armed the name, and nothing can be armed unless the
 process was started with failpoints enabled. An armed name is a gate: arrivals wait until it is
 released, which also disarms it. Threads wait here, event loops must not: asyncio code reaches a
 point from a thread.
+
+A peer that lies is only tested if there is one. A `Flaw` is armed and released like a place; a node
+in drill mode asks whether it `strikes`, and then does what no guard relies on that it does not.
 """
 
 from __future__ import annotations
@@ -26,6 +29,35 @@ class Failpoint(StrEnum):
     LAND = "land"
 
 
+class Flaw(StrEnum):
+    """The closed list of what a node can be made to do wrong."""
+
+    REJECTED = "prefill.rejected"
+    """Computes nothing of a prompt, and reports it rejected with all that a success has."""
+    IDLE = "prefill.idle"
+    """Computes nothing and reports success."""
+    OTHERS_REQUEST = "prefill.others_request"
+    """Computes another tenant's prompt, and states that tenant's request."""
+    OTHERS_INPUT = "prefill.others_input"
+    """Computes another tenant's prompt, and states its digest."""
+    LAYOUT = "prefill.layout"
+    """Stores pages of another layout, and states it."""
+    SHORT = "prefill.short"
+    """Computes all but the last page's worth of tokens, and states that range."""
+    ORDER = "prefill.order"
+    """Writes the pages in another order, and states it."""
+    TORN = "prefill.torn"
+    """Another tenant's pages are written behind the first page."""
+    PADDED = "prefill.padded"
+    """Fills the rest of the last page with another tenant's slots."""
+    FORGED = "prefill.forged"
+    """Somebody without the cluster's key reports success before anything is written."""
+    FORMER = "prefill.former"
+    """Repeats the receipt of the transfer before, under this one's name."""
+    DEAF = "decode.deaf"
+    """The engine stands still, and does not hear that a request has ended."""
+
+
 class Passage(StrEnum):
     """What happened to one arrival: it went through at once, or it was held and later released."""
 
@@ -33,11 +65,16 @@ class Passage(StrEnum):
     HELD = "held"
 
 
+Point = Failpoint | Flaw
+POINTS: tuple[Point, ...] = (*Failpoint, *Flaw)
+"""Everything that can be armed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """One thread that waits at `name`; `detail` says what it was about to do."""
+    """One arrival at `name`; `detail` says what it was about to do."""
 
-    name: Failpoint
+    name: Point
     detail: str
 
 
@@ -59,17 +96,17 @@ class Failpoints:
 
     Args:
         enabled: Whether anything may be armed; fixed for the life of the process.
-        on_reached: Told about each held thread, in that thread, before it waits. It must neither
-            block nor raise.
+        on_reached: Told about each held thread, in that thread, before it waits, and about each
+            strike. It must neither block nor raise.
     """
 
     def __init__(self, enabled: bool, on_reached: Callable[[Reached], None] | None = None) -> None:
         self._enabled = enabled
         self._on_reached = on_reached
-        self._gates: dict[Failpoint, _Gate] = {}
+        self._gates: dict[Point, _Gate] = {}
         self._lock = threading.Lock()
 
-    def arm(self, name: Failpoint, after: int = 0) -> None:
+    def arm(self, name: Point, after: int = 0) -> None:
         """Hold every arrival at `name` except the first `after`, until `release`.
 
         Raises:
@@ -85,7 +122,7 @@ class Failpoints:
                 raise FailpointError(f"{name} is armed already")
             self._gates[name] = _Gate(passes_left=after)
 
-    def reach(self, name: Failpoint, detail: str = "") -> Passage:
+    def reach(self, name: Point, detail: str = "") -> Passage:
         """Pass the named place, from product code; blocks the calling thread while it is held."""
         if not self._gates:
             return Passage.PASSED
@@ -98,7 +135,17 @@ class Failpoints:
         gate.opened.wait()
         return Passage.HELD
 
-    def armed(self, name: Failpoint) -> bool:
+    def strikes(self, flaw: Flaw, detail: str = "") -> bool:
+        """Return whether a drill wants this done wrong; the first `after` are done right."""
+        if not self._gates:
+            return False
+        with self._lock:
+            struck = self._gate(flaw) is not None
+        if struck and self._on_reached is not None:
+            self._on_reached(Reached(flaw, detail))
+        return struck
+
+    def armed(self, name: Point) -> bool:
         """Return whether `name` is armed, also while it still lets arrivals pass."""
         with self._lock:
             return name in self._gates
@@ -108,7 +155,7 @@ class Failpoints:
         with self._lock:
             return tuple(one for gate in self._gates.values() for one in gate.waiting)
 
-    def release(self, name: Failpoint) -> None:
+    def release(self, name: Point) -> None:
         """Disarm `name` and wake all who wait there. A name that is not armed is left as it is."""
         with self._lock:
             gate = self._gates.pop(name, None)
@@ -117,17 +164,35 @@ class Failpoints:
 
     def release_all(self) -> None:
         """Disarm every name and wake all who wait: the process ends."""
-        for name in Failpoint:
+        for name in POINTS:
             self.release(name)
 
     def _arrive(self, reached: Reached) -> _Gate | None:
         """The gate to wait at, or None if this arrival passes."""
         with self._lock:
-            gate = self._gates.get(reached.name)
-            if gate is None:
-                return None
-            if gate.passes_left > 0:
-                gate.passes_left -= 1
-                return None
-            gate.waiting.append(reached)
+            gate = self._gate(reached.name)
+            if gate is not None:
+                gate.waiting.append(reached)
             return gate
+
+    def _gate(self, name: Point) -> _Gate | None:
+        """The gate that is closed for an arrival that counts; None if it passes."""
+        gate = self._gates.get(name)
+        if gate is None:
+            return None
+        if gate.passes_left > 0:
+            gate.passes_left -= 1
+            return None
+        return gate
+
+
+def point_named(name: str) -> Point:
+    """Return the place or flaw of a name.
+
+    Raises:
+        FailpointError: There is none.
+    """
+    for point in POINTS:
+        if point.value == name:
+            return point
+    raise FailpointError(f"no failpoint is called {name}")
