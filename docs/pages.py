@@ -286,10 +286,10 @@ def mutants(path: Path) -> str:
     """Return the page of what breaks without each guard, as `docs/mutants.json` has it."""
     rows = json.loads(path.read_text())["rows"]
     parts = [
-        "# Mutants\n\nFor each guard a small world, what breaks in it when the guard is off, and the "
-        "shortest schedule that shows it. With the guard on the same world was explored to its end, "
-        "and nothing breaks. *Also off* are guards that would stop the same fault before or behind. "
-        "How it is found: [explore.md](../explore.md).\n",
+        "# Mutants\n\nFor each guard a small world, what breaks in it when the guard is off, and "
+        "the shortest schedule that shows it. With the guard on the same world was explored to its "
+        "end, and nothing breaks. *Also off* are guards that would stop the same fault before or "
+        "behind. How it is found: [explore.md](../explore.md).\n",
         table(family.TITLES, family.table_of(rows)),
     ]
     for row in rows:
