@@ -76,8 +76,9 @@ def test_llama_3_takes_a_word_that_is_a_token_without_merging(read: Read) -> Non
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
-@given(text=st.text())
+@given(text=st.text().filter(lambda text: "<|" not in text))
 def test_every_text_comes_back_byte_for_byte(text: str, vocabulary: Vocabulary) -> None:
+    """Save for names of control tokens, which Hypothesis finds in the modules that are loaded."""
     assert vocabulary.decode(vocabulary.encode(text)) == text.encode()
 
 

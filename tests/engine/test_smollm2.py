@@ -1,5 +1,6 @@
 """SmolLM2 itself: it answers in English, and nothing that a node may do changes what it answers."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,8 @@ WITHOUT_TOKEN = "\x04\x06\x13\x14\x16\x1d"
 CHARACTERS = st.characters(
     max_codepoint=0x3FFFF, exclude_categories=["Cs"], exclude_characters=WITHOUT_TOKEN
 )
+NAMED = re.compile(r"<[^<>\s]+>")
+"""What names of control tokens look like: a raw prompt may say them, and they have no bytes."""
 COUNTRIES = ("France", "Germany")
 QUESTIONS = (
     "What is the capital of France?",
@@ -50,8 +53,9 @@ def asked(tokenizer: Tokenizer, question: str) -> Tokens:
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
-@given(text=st.text(CHARACTERS))
+@given(text=st.text(CHARACTERS).filter(lambda text: not NAMED.search(text)))
 def test_every_text_comes_back_byte_for_byte(text: str, tokenizer: Tokenizer) -> None:
+    """Save for names of control tokens, which Hypothesis finds in the modules that are loaded."""
     assert tokenizer.decode(tokenizer.encode(text)) == text.encode()
 
 
