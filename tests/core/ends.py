@@ -87,6 +87,8 @@ class World:
     def __init__(self, setup: Setup | None = None) -> None:
         self.setup = setup or Setup()
         self.now = Instant(1_000 * NS_PER_MS)
+        self.set_back_s = 0
+        """How far the wall clock was set back; the boot clock never is."""
         self.manual: set[str] = set()
         """Kinds of tasks that wait until the test runs them."""
         self.tamper: dict[type, Callable[[Any], list[Any]]] = {}
@@ -227,7 +229,7 @@ class World:
 
     @property
     def unix_s(self) -> int:
-        return UNIX_S + self.now // (1_000 * NS_PER_MS)
+        return UNIX_S + self.now // (1_000 * NS_PER_MS) - self.set_back_s
 
     def granted(self, decode: Peer, effect: OpenWindow, count: int) -> Granted:
         """The event that a grant becomes at the prefill node."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kvairlock.cli import main
 from kvairlock.core.guards import Guard
 from kvairlock.sim.cases.case import Case
 from kvairlock.sim.cases.public import language, not_replayed, reasons, rows, shipped
@@ -69,6 +70,15 @@ def test_all_guards_hold_in_every_case_but_in_the_failing_telling() -> None:
 
 def wrong_in(judged: Judged) -> list[str]:
     return list(judged.rows[0].wrong)
+
+
+def test_what_is_not_text_is_no_case(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\x7fELF\xff\xfe")
+    with pytest.raises(SystemExit) as ended:
+        main(["cases", str(binary)])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"kvairlock: {binary}:1: this is not text in UTF-8\n"
 
 
 def test_a_wrong_outcome_fails() -> None:
@@ -162,6 +172,11 @@ def test_docs_have_a_row_for_each_case_and_each_phrase() -> None:
     assert [row[0].split(", ")[0] for row in rows()] == [case.ids[0] for case in CASES]
     assert all(all(cells) for cells in rows())
     assert [name for name, _ in reasons()] == list(not_replayed())
+    page = (Path(__file__).parents[2] / "docs" / "cases.md").read_text()
+    shown = sum(len(case.ids) for case in CASES if case.failing is not None)
+    everything = sum(len(case.ids) for case in CASES)
+    assert f"Of {everything} reports that are played, {shown} are shown to fail" in page
+    assert f"{everything - shown} are *built in*" in page
     tables = language()
     assert list(tables) == ["world", "steps", "expectations"]
     assert all(does for table in tables.values() for _, does in table)

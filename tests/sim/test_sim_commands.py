@@ -27,7 +27,7 @@ def test_one_world_is_explored(capsys: pytest.CaptureFixture[str]) -> None:
     found: dict[str, Any] = json.loads(out)
     assert status == 0
     assert (found["complete"], found["violations"], found["adequate"]) == (True, 0, None)
-    assert found["budgets"]["crashes"] == 1
+    assert found["budgets"] == {"team-crash": {"crashes": 1}}
     assert found["states"] == found["worlds"][0]["states"] > 500
     assert found["transitions"] > found["states"]
     assert found["per_second"] > 0
@@ -49,6 +49,19 @@ def test_a_world_that_there_is_not_is_status_2(capsys: pytest.CaptureFixture[str
     status, _, err = ran(capsys, "explore", "--world", "huge")
     assert status == 2
     assert "no world huge" in err
+
+
+def test_the_guards_have_worlds_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = ran(capsys, "explore", "--mutants", "--world", "ends")
+    assert (status, out) == (2, "")
+    assert "--mutants has worlds of its own" in err
+
+
+def test_a_run_is_made_again_by_its_whole_name_only(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("2026", "2026/", "/7", "2026/x"):
+        status, out, err = ran(capsys, "swarm", "--again", name, "--json")
+        assert (status, out) == (2, "")
+        assert f"no run is called {name}" in err
 
 
 def test_one_run_is_made_again(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kvairlock.core.guards import Guard
+from kvairlock.core.protocol.prefill import ending
 from kvairlock.core.terms import LandingPolicy
 from kvairlock.sim.setup import DECODE_LIMITS, Ask, Direction, Flaw, Setup, Theft
 from kvairlock.sim.sometimes import Rare
@@ -115,10 +116,12 @@ def test_a_decode_process_that_ends_ends_its_requests_and_a_retry_is_served() ->
 
 def test_a_message_of_an_ended_life_is_refused_by_its_frame() -> None:
     story = submitted(one(), crashes=1)
-    story.until(lambda story: bool(story.state.wires[TO_DECODE]))
+    story.until(lambda story: len(story.state.wires[TO_DECODE]) == 2)
     story.does(Kind.CRASH, PREFILL)
     story.does(Kind.NOTICE)
     story.does(Kind.JOIN)
+    story.does(Kind.DELIVER, TO_DECODE)
+    assert Rare.OLD_INCARNATION not in story.sometimes
     story.does(Kind.DELIVER, TO_DECODE)
     assert Rare.OLD_INCARNATION in story.sometimes
     assert story.ended == [("a/1", "failed", "peer_lost")]
@@ -249,6 +252,22 @@ def test_a_hanging_write_pins_its_window_until_its_process_is_started_again() ->
     story.finish()
     assert Rare.FENCED_BY_PROCESS_END in story.sometimes
     assert story.violations == []
+
+
+def test_memory_that_only_a_restart_frees_is_lost_where_no_write_may_hang(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for broken in (False, True):
+        if broken:
+            monkeypatch.setattr(ending, "drop", lambda node, asked: None)
+        story = submitted(one(), cancels=1, drops=1)
+        story.does(Kind.DELIVER, TO_PREFILL)
+        story.does(Kind.CANCEL)
+        story.until(lambda story: not story.state.wires[TO_PREFILL])
+        story.until(lambda story: not story.moves or story.can(Kind.RESTART))
+        assert story.can(Kind.RESTART) is broken
+    story.does(Kind.RESTART)
+    assert story.violations == ["pages lost: memory waits for the end of prefill's process"]
 
 
 def test_pull_offers_are_referred_claimed_read_and_given_back() -> None:

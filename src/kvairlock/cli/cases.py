@@ -32,7 +32,7 @@ def cases(
     Exit status 0 if each has the right outcome with guards, and shows its failure without them.
     """
     try:
-        chosen = [read(path.read_text(), str(path)) for path in files] if files else shipped()
+        chosen = [_read(path) for path in files] if files else shipped()
         left_out = {} if files else not_replayed()
         if list_only:
             _list(chosen, left_out, json)
@@ -46,6 +46,14 @@ def cases(
         raise typer.Exit(Status.WRONG) from None
     _report(judged, left_out, show, json)
     raise typer.Exit(Status.OK if all(each.ok for each in judged) else Status.NOT_OK)
+
+
+def _read(path: Path) -> Case:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise CaseError(str(path), 1, "this is not text in UTF-8") from None
+    return read(text, str(path))
 
 
 def _list(chosen: list[Case], left_out: dict[str, str], json: bool) -> None:

@@ -34,6 +34,8 @@ def explore(
     """
     if not named(world):
         fail(f"no world {world}", "`kvairlock explore --list` names them")
+    if mutants and world != SMALL:
+        fail("--mutants has worlds of its own", "leave --world out: each guard has one")
     if worlds:
         _list(json)
         return

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
 
-from kvairlock.cli.output import Json, Status, document, say
+from kvairlock.cli.output import Json, Status, document, fail, say
 from kvairlock.sim.crowd import Swarmed, make
 from kvairlock.sim.crowd import swarm as make_runs
 
 SECONDS = 30
 SEED = "2026"
+NAMED = re.compile(r".+/[0-9]+")
+"""A run, as failures name it."""
 
 
 def swarm(
     seconds: Annotated[int, typer.Option(min=1, help="How long to go on.")] = SECONDS,
     seed: Annotated[str, typer.Option(help="What all runs are drawn from.")] = SEED,
     again: Annotated[
-        str, typer.Option(metavar="SEED", help="Make one run again: the seed that a failure names.")
+        str, typer.Option(metavar="SEED/NUMBER", help="Make one run again, as a failure names it.")
     ] = "",
     json: Json = False,
 ) -> None:
@@ -28,6 +31,8 @@ def swarm(
     and their order. Each run is healed at its end: then all requests must end and all pages come
     back. Whatever fails is printed with its seed and the shortest schedule found to fail alike.
     """
+    if again and not NAMED.fullmatch(again):
+        fail(f"no run is called {again}", f"name it as failures do: SEED/NUMBER, as {SEED}/0")
     found = make(again) if again else make_runs(seed, seconds)
     missed = [] if again else found.missed
     if json:

@@ -138,7 +138,7 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Gateway to decode: the client has left."""
+    """Gateway to decode, in pull also to the lender while nobody has claimed: the client has left."""
 
     transfer: TransferId
 

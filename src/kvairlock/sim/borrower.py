@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, cast
 
 from kvairlock.core.effects import CloseWindow, Effect, ProbeWindow, SendClaim, StartRead
+from kvairlock.core.errors import Reason
 from kvairlock.core.events import Claimed, ReadEnded, Referred
 from kvairlock.core.guards import GuardSet
 from kvairlock.core.messages import Claim, Lent, Returned, Validated
@@ -108,7 +109,7 @@ class BorrowerSite(DecodeSite):
         if loan is None or not self.borrower.wants(loan):
             return
         match content:
-            case Lent() if loan.stage is LoanStage.CLAIMED and not content.pages:
+            case Lent() if loan.stage is LoanStage.CLAIMED and _came_too_late(content):
                 self.reached(Rare.CLAIM_AFTER_EXPIRY)
             case Validated() if loan.stage is LoanStage.READ and content.refusal is not None:
                 self.reached(Rare.LOAN_REVOKED_IN_READ)
@@ -184,3 +185,9 @@ class BorrowerSite(DecodeSite):
             detail = f"{self.peer.node}: {opened} loans left"
             found.append(Violation(Fault.PAGES_LOST, detail))
         return found
+
+
+def _came_too_late(lent: Lent) -> bool:
+    """Whether a claim is refused since no offer stands any more."""
+    refusal = lent.receipt.refusal
+    return refusal is not None and refusal.reason is Reason.TIMEOUT

@@ -203,7 +203,7 @@ class DecodeSite(Site):
         elif window is not None and not owners:
             self.reached(Rare.LATE_WRITE_DRAINING)
             stages = self.machine.books.pool.stage[window.pages]
-            if np.any(stages == PageStage.QUARANTINED):
+            if not len(window.slots) and np.any(stages == PageStage.QUARANTINED):
                 self.reached(Rare.LATE_WRITE_QUARANTINED)
 
     def _store(self, window: Window, row: int, slots: tuple[int, ...]) -> None:

@@ -130,7 +130,8 @@ class Draft:
         sender, life, receiver_life, content = self.world.parcels[parcel]
         _, place = self.world.topology.wires[wire]
         if not self._is_of_this_channel(wire, life, receiver_life):
-            self.reached(Rare.OLD_INCARNATION)
+            if isinstance(self.world.turns.numbers.contents[content], Receipt):
+                self.reached(Rare.OLD_INCARNATION)
             if self.world.frames_enforce:
                 return
         self._note_late(self.world.turns.numbers.contents[content])

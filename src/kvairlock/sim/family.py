@@ -20,7 +20,7 @@ from kvairlock.sim.sometimes import Rare
 from kvairlock.sim.state import Budget
 from kvairlock.sim.words import Words
 from kvairlock.sim.world import World
-from kvairlock.sim.worlds import SMALL, Named, budget_of, named
+from kvairlock.sim.worlds import SMALL, Named, named
 
 STATES_MAX = 3_000_000
 """A world that has more is not small: it is given up, and not complete."""
@@ -111,7 +111,7 @@ class Explorations:
         return {
             "complete": self.complete,
             "violations": self.violations,
-            "budgets": budget_of(self.worlds)._asdict(),
+            "budgets": {world.name: spent(world.budget) for world in self.worlds},
             "states": sum(found.states for found in self.found),
             "transitions": transitions,
             "turns": sum(found.turns for found in self.found),

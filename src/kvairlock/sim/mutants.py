@@ -186,7 +186,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         Guard.DRAIN,
         Setup((Ask("alice", "a", 2), BOB), policy=LandingPolicy.DIRECT),
-        "a write goes on when its client has left",
+        "a chunk goes on when its client has left, and stores into pages of the next prompt",
         Budget(cancels=1),
         seeks=LEAK,
     ),

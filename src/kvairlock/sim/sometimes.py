@@ -48,11 +48,11 @@ class Rare(StrEnum):
 
 SOMETIMES: dict[Rare, str] = {
     Rare.LATE_WRITE_DRAINING: "a write landed in memory whose request had ended",
-    Rare.LATE_WRITE_QUARANTINED: "a write landed in memory that was in quarantine",
+    Rare.LATE_WRITE_QUARANTINED: "a write landed in pages of the pool that were in quarantine",
     Rare.LATE_WRITE_AFTER_SUCCESS: "a copy of a write landed after its transfer was admitted",
     Rare.RECEIPT_AFTER_CANCEL: "a receipt came for a request whose client had left",
-    Rare.VERDICT_AFTER_CANCEL: "decode answered a prompt that prefill had ended before",
-    Rare.OLD_INCARNATION: "a message of an ended life, or to one, came late and was refused",
+    Rare.VERDICT_AFTER_CANCEL: "decode's answer came to a prompt that prefill was done with",
+    Rare.OLD_INCARNATION: "a receipt of an ended life, or to one, came late and was refused",
     Rare.END_AFTER_END: "a request was ended once more; the first end stood",
     Rare.GRANT_REPEATED: "a grant came twice; its prompt was computed once",
     Rare.STEP_AFTER_END: "a decode step still ran on pages whose request had ended",
@@ -71,7 +71,7 @@ SOMETIMES: dict[Rare, str] = {
     Rare.PREFIX_REUSED: "a prompt was served from pages that its scope had kept",
     Rare.PEER_LOST_IN_TRANSFER: "prefill was lost between grant and receipt",
     Rare.CLAIM_AFTER_EXPIRY: "a claim raced the offer's expiry, and lost",
-    Rare.CLAIM_REPEATED: "the answer to a claim was lost; repeated, it was answered the same",
+    Rare.CLAIM_REPEATED: "a claim came again after it had been answered, and was answered the same",
     Rare.READ_AFTER_END: "decode's own read still ran when its request had ended",
     Rare.LOAN_REVOKED_IN_READ: "pages were taken back during a read, and the reader was told so",
     Rare.LOAN_AFTER_END: "pages waited for a reader that does not ask, after their request's end",

@@ -138,6 +138,11 @@ class World:
             left[CANCELS + 1 :] == self.budget[CANCELS + 1 :]
         )
 
+    def _may_hang(self, left: Budget) -> bool:
+        """Whether a writer may keep a window for good: it hangs, or its grant's end was lost."""
+        lost = left.drops < self.budget.drops or left.cuts < self.budget.cuts
+        return lost or any(ask.flaw is Flaw.HANGS for ask in self.setup.asks)
+
     def has_more(self, number: int) -> bool:
         """Whether the tenant of a request has others."""
         tenant = self.setup.asks[number].tenant
@@ -181,6 +186,7 @@ class World:
         ask = self.setup.asks[move.at]
         if draft.progress[move.at] is not Progress.SENT:
             draft.progress[move.at], draft.offers[move.at] = Progress.LEFT_ENDED, 0
+            draft.let(self._prefill(ask), Tell(Told(GATEWAY, Cancel(ask.transfer))))
             return
         draft.progress[move.at] = Progress.LEFT
         draft.let(ask.decode, Tell(Told(GATEWAY, Cancel(ask.transfer))))
@@ -236,6 +242,9 @@ class World:
     def _crash(self, draft: Draft, move: Move) -> None:
         """A process ends and starts again: what it had mapped is let go at once."""
         place = move.at
+        if move.kind is Kind.RESTART and not self._may_hang(draft.left):
+            detail = f"memory waits for the end of {self.topology.peer(place, 1).node}'s process"
+            draft.violations.append(Violation(Fault.PAGES_LOST, detail))
         gone = self.turns.site(draft.sites[place])
         draft.lives[place] += 1
         draft.sites[place] = self._fresh(place, draft.lives[place])

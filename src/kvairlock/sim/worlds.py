@@ -37,6 +37,7 @@ class Named:
 ALICE, BOB = Ask("alice", "a", 2), Ask("bob", "b", 2)
 TWO = (ALICE, BOB)
 LONG = (replace(ALICE, tokens=4), BOB)
+LONGER = (replace(ALICE, tokens=4), replace(BOB, tokens=4))
 EARLY = (replace(ALICE, tokens=4, flaw=Flaw.EARLY), BOB)
 TEAM = (replace(ALICE, scope="team", content=1), replace(BOB, scope="team", content=1))
 AGAIN = (ALICE, replace(ALICE, attempt=2), BOB)
@@ -151,6 +152,12 @@ WORLDS: tuple[Named, ...] = (
     ),
     # Pull
     Named("pull", "decode reads", Setup(TWO, direction=PULL), Budget(cancels=2, timeouts=1)),
+    Named(
+        "pull-pages",
+        "prompts of two pages, which the lender cannot hold at one time",
+        Setup(LONGER, direction=PULL),
+        Budget(cancels=1),
+    ),
     Named("pull-crash", "a process ends", Setup(TWO, direction=PULL), Budget(crashes=1, cancels=1)),
     Named(
         "pull-wire",
@@ -212,8 +219,3 @@ def named(name: str) -> tuple[Named, ...]:
     if name == SMALL:
         return WORLDS
     return tuple(world for world in (*WORLDS, LARGEST) if world.name == name)
-
-
-def budget_of(worlds: tuple[Named, ...]) -> Budget:
-    """Return the most faults of each kind that any of some worlds has."""
-    return Budget(*(max(most) for most in zip(*(w.budget for w in worlds), strict=True)))

@@ -14,6 +14,7 @@ from kvairlock.core.memory.page import Verb
 from kvairlock.core.memory.pool import Lease, Pool
 from kvairlock.core.messages import RequestTicket
 from kvairlock.core.promise.capacity import CapacityReport
+from kvairlock.core.protocol.claims import Claims
 from kvairlock.core.terms import Owner, Peer
 
 VIOLATIONS = frozenset(
@@ -105,13 +106,14 @@ def verb_for(refusal: Refusal | None) -> Verb:
 
 
 def judge_ticket(
-    presented: Presented, receiver: Peer, guards: GuardSet, stage: Stage
+    presented: Presented, receiver: Peer, claims: Claims, guards: GuardSet, stage: Stage
 ) -> tuple[RequestTicket | None, Refusal | None]:
     """Judge a ticket and what came with it: the tenant, the receiver, the input, the time.
 
     Args:
         presented: The ticket as far as its signature vouches for it.
         receiver: The decode node to which it was presented, in its present life.
+        claims: Which tickets the judging node remembers, and so what has expired for it.
         guards: `ticket` may be off in drills.
         stage: Where it is judged.
     """
@@ -128,6 +130,6 @@ def judge_ticket(
     matches = presented.input_digest == ticket.input_digest
     if not matches or presented.prompt_tokens != ticket.prompt_tokens:
         return ticket, Refusal(Reason.INPUT, stage, "the ticket was issued for another input")
-    if presented.now_unix_s > ticket.expires_unix_s:
+    if claims.has_expired(ticket, presented.now_unix_s):
         return ticket, Refusal(Reason.EXPIRED, stage, "the ticket has expired")
     return ticket, None

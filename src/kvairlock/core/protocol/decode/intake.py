@@ -25,7 +25,8 @@ NO_TICKET = Refusal(Reason.FORGED, STAGE, "there is no ticket that names a reque
 
 def submitted(node: DecodeState, asked: Submitted, now: Instant) -> None:
     """Admit a request to the queue, or refuse it with its reason."""
-    ticket, refusal = judge_ticket(asked.presented, node.me, node.books.guards, STAGE)
+    presented, guards = asked.presented, node.books.guards
+    ticket, refusal = judge_ticket(presented, node.me, node.claims, guards, STAGE)
     if ticket is None:
         _refuse(node, asked, refusal or NO_TICKET)
         return
@@ -90,7 +91,7 @@ def _admit(node: DecodeState, ticket: RequestTicket, asked: Submitted, now: Inst
     name, demand = ticket.owner.transfer, demand_of(asked)
     deadline = after(now, node.limits.queue_ms)
     node.receptions[name] = Reception(name, ticket, asked, demand, deadline)
-    node.claims.remember(ticket, asked.claimant, asked.presented.now_unix_s, now)
+    node.claims.remember(ticket, asked.claimant, asked.presented.now_unix_s)
     node.queue.join(ticket.owner.tenant, name)
     node.books.counters["admitted"] += 1
     node.books.record(

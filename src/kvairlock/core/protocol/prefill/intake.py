@@ -28,7 +28,8 @@ def granted(node: PrefillState, asked: Granted, now: Instant) -> None:
     """Queue a prompt, or refuse it with its reason: the refusal crosses as one."""
     if _is_repeated(node, asked):
         return
-    ticket, refusal = judge_ticket(asked.presented, asked.decode, node.books.guards, STAGE)
+    presented, guards = asked.presented, node.books.guards
+    ticket, refusal = judge_ticket(presented, asked.decode, node.claims, guards, STAGE)
     refusal = refusal or _judge_grant(node, ticket, asked)
     if ticket is None or refusal is not None:
         owner = ticket.owner if ticket else Owner.named("", asked.transfer)
@@ -43,7 +44,7 @@ def granted(node: PrefillState, asked: Granted, now: Instant) -> None:
     if over is not None:
         # What engines without this guard did: note the rejection, compute on a placeholder.
         job.outcome, job.stop = End.REJECTED, PLACEHOLDER_TOKENS
-    _admit(node, job, now)
+    _admit(node, job)
 
 
 def _is_repeated(node: PrefillState, asked: Granted) -> bool:
@@ -81,10 +82,10 @@ def _judge_grant(
     return None
 
 
-def _admit(node: PrefillState, job: Job, now: Instant) -> None:
+def _admit(node: PrefillState, job: Job) -> None:
     decode = job.asked.decode
     claimant = Claimant(decode.node, decode.incarnation, job.asked.window)
-    node.claims.remember(job.ticket, claimant, job.asked.presented.now_unix_s, now)
+    node.claims.remember(job.ticket, claimant, job.asked.presented.now_unix_s)
     job.stage = handoff.advance(job.stage, Signal.GRANT)
     node.jobs[job.name] = job
     node.queue.append(job.name)

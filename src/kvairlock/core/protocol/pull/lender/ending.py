@@ -15,10 +15,11 @@ from kvairlock.core.protocol.prefill.sharing import keep
 from kvairlock.core.protocol.pull.lender.loan import Loan
 from kvairlock.core.protocol.pull.lender.state import LenderState
 from kvairlock.core.protocol.pull.loans import LoanSignal, LoanStage, move
-from kvairlock.core.terms import Fence, Instant, Peer, TransferId
+from kvairlock.core.terms import Fence, Instant, Owner, Peer, TransferId
 
 UNUSED = Refusal(Reason.PEER_REJECTED, Stage.VERDICT, "decode returned the pages without use")
 GONE = Refusal(Reason.PEER_LOST, Stage.TRANSFER, "the decode node's process has ended")
+LEFT = Refusal(Reason.CANCELLED, Stage.GATEWAY, "the client left")
 
 
 def ruled(node: LenderState, peer: Peer, ruling: Ruling) -> None:
@@ -125,6 +126,24 @@ def peer_gone(node: LenderState, peer: Peer, now: Instant) -> None:
     for job in list(node.jobs.values()):
         if job.ticket.receiver == peer:
             fail(node, job, GONE, now)
+
+
+def cancelled(node: LenderState, gateway: Peer, name: TransferId, now: Instant) -> None:
+    """End a prompt whose client left before it was claimed: after that, decode hears of it."""
+    job, loan = node.jobs.get(name), node.loans.get(name)
+    if job is None or (loan is not None and loan.stage is not LoanStage.OFFERED):
+        owner = job.owner if job else Owner.named("", name)
+        node.books.record_ignored(owner, "cancel", "nothing waits to be claimed")
+    elif not _may_cancel(node, gateway, name):
+        node.books.record_ignored(job.owner, "cancel", "from another gateway")
+    else:
+        fail(node, job, LEFT, now)
+
+
+def _may_cancel(node: LenderState, gateway: Peer, name: TransferId) -> bool:
+    """Whether it is the gateway that asked; a ticket that has been forgotten nobody can claim."""
+    asker = node.claims.claimant(name)
+    return asker is None or (asker.node, asker.incarnation) == (gateway.node, gateway.incarnation)
 
 
 def engine_failed(node: LenderState, name: TransferId, message: str, now: Instant) -> None:

@@ -37,7 +37,7 @@ def asked(node: LenderState, event: Asked, now: Instant) -> None:
     if refusal is not None:
         _decline(node, event, refusal)
         return
-    _admit(node, _job(node, ticket, event, now), event, now)
+    _admit(node, _job(node, ticket, event, now), event)
 
 
 def _asked_again(node: LenderState, ticket: RequestTicket, event: Asked, before: Claimant) -> None:
@@ -53,7 +53,8 @@ def _asked_again(node: LenderState, ticket: RequestTicket, event: Asked, before:
 
 def _judge(node: LenderState, ticket: RequestTicket, event: Asked) -> Refusal | None:
     # Who will claim is not here yet: the ticket says who may.
-    _, refusal = judge_ticket(event.presented, ticket.receiver, node.books.guards, STAGE)
+    presented, guards = event.presented, node.books.guards
+    _, refusal = judge_ticket(presented, ticket.receiver, node.claims, guards, STAGE)
     if refusal is not None:
         return refusal
     if ticket.owner.transfer != event.transfer:
@@ -95,8 +96,8 @@ def _order(event: Asked, ticket: RequestTicket) -> Granted:
     )
 
 
-def _admit(node: LenderState, job: Job, event: Asked, now: Instant) -> None:
-    node.claims.remember(job.ticket, event.claimant, event.presented.now_unix_s, now)
+def _admit(node: LenderState, job: Job, event: Asked) -> None:
+    node.claims.remember(job.ticket, event.claimant, event.presented.now_unix_s)
     job.stage = handoff.advance(job.stage, Signal.GRANT)
     node.jobs[job.name] = job
     node.queue.append(job.name)

@@ -54,7 +54,7 @@ def claimed(node: LenderState, event: Claimed, now: Instant) -> None:
 
 def _judge(node: LenderState, loan: Loan | None, event: Claimed) -> Refusal | None:
     presented, peer = event.presented, event.peer
-    ticket, refusal = judge_ticket(presented, peer, node.books.guards, AT_CLAIM)
+    ticket, refusal = judge_ticket(presented, peer, node.claims, node.books.guards, AT_CLAIM)
     refusal = refusal or _judge_offer(node, event)
     if refusal is not None:
         return refusal

@@ -19,7 +19,7 @@ from kvairlock.core.events import (
     Told,
 )
 from kvairlock.core.memory.pool import Hold
-from kvairlock.core.messages import Release, Ruling, Validate, Withdraw
+from kvairlock.core.messages import Cancel, Release, Ruling, Validate, Withdraw
 from kvairlock.core.protocol.prefill import filling
 from kvairlock.core.protocol.pull.lender import ending, intake, lending
 from kvairlock.core.protocol.pull.lender.state import LenderState
@@ -65,7 +65,7 @@ class LenderNode(LenderState):
             ending.fail(self, self.jobs[name], refusal, now)
 
     def _handle_peer(self, event: Event, now: Instant) -> None:
-        """Take what a decode node says, or what is known about it."""
+        """Take what a peer says, or what is known about it."""
         match event:
             case Claimed():
                 lending.claimed(self, event, now)
@@ -77,6 +77,8 @@ class LenderNode(LenderState):
                 pass  # Its release follows, and is what ends the loan.
             case Told(peer, Release() as release):
                 ending.released(self, peer, release, now)
+            case Told(peer, Cancel(name)):
+                ending.cancelled(self, peer, name, now)
             case PeerUp(peer):
                 self.books.record_peer("peer_up", peer)
             case PeerLost(peer):
