@@ -138,7 +138,7 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Gateway to decode, in pull also to the lender while nobody has claimed: the client has left."""
+    """Gateway to decode, and to a lender whose offer nobody has claimed: the client has left."""
 
     transfer: TransferId
 
