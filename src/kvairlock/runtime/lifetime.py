@@ -42,6 +42,7 @@ def say_ready(facts: Mapping[str, object]) -> None:
 
 async def stop_requested() -> None:
     """Return on SIGTERM or SIGINT, or when the parent has died: the pipe on stdin has ended."""
+    asyncio.get_running_loop().set_exception_handler(_pass_over_cancelled)
     ended = anyio.Event()
 
     async def on_signal() -> None:
@@ -59,12 +60,15 @@ async def stop_requested() -> None:
         tasks.start_soon(on_orphaned)
         await ended.wait()
         tasks.cancel_scope.cancel()
-    asyncio.get_running_loop().set_exception_handler(_pass_over_cancelled)
 
 
 def _pass_over_cancelled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What ends the process cancels reads; one that was ready sets a future that has ended."""
-    if not isinstance(context.get("exception"), asyncio.InvalidStateError):
+    """Links that close cancel their reads; one that was ready then sets a future that has ended.
+
+    It is anyio's own future, nobody waits for it any more, and there is nothing to tell.
+    """
+    told = isinstance(context.get("exception"), asyncio.InvalidStateError)
+    if not (told and "set_result" in context.get("message", "")):
         loop.default_exception_handler(context)
 
 
