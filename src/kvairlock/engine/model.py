@@ -20,6 +20,7 @@ from kvairlock.engine.rows import Row, RowMismatch
 from kvairlock.engine.store import PUBLISHED, require
 from kvairlock.engine.tokenizer import ByteTokenizer, Tokenizer
 from kvairlock.engine.unusable import ModelUnusable
+from kvairlock.runtime.settings import MODEL_FILES
 
 __all__ = [
     "Model",
@@ -88,7 +89,6 @@ class UnknownModel(ValueError):
 
 
 RECALL = "recall"
-FILE_SUFFIX = ".gguf"
 LLAMA_PACKAGES = ("gguf", "jinja2", "tokenizers")
 
 
@@ -137,16 +137,16 @@ def served_name(choice: str) -> str:
     Args:
         choice: As in `load`.
     """
-    return Path(choice).stem if choice.endswith(FILE_SUFFIX) else choice
+    return Path(choice).stem if choice.endswith(MODEL_FILES) else choice
 
 
 def _file(choice: str) -> Path:
-    if choice.endswith(FILE_SUFFIX):
+    if choice.endswith(MODEL_FILES):
         return Path(choice)
     if choice not in PUBLISHED:
         known = ", ".join(sorted([RECALL, *PUBLISHED]))
         raise UnknownModel(
-            f"unknown model {choice!r}; known models: {known}, or the path of a {FILE_SUFFIX} file"
+            f"unknown model {choice!r}; known models: {known}, or the path of a {MODEL_FILES} file"
         )
     return require(choice)
 

@@ -27,21 +27,6 @@ Content = Message | GrantParcel | ClaimParcel
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
-    """A message on a wire; its channel's key names both lives.
-
-    Args:
-        sender: Who sent it.
-        receiver: Whom it was sent to.
-        content: What it says.
-    """
-
-    sender: Peer
-    receiver: Peer
-    content: Content
-
-
-@dataclass(frozen=True, slots=True)
 class Hear:
     """A message arrives."""
 

@@ -69,22 +69,30 @@ def fail(node: PrefillState, job: Job, refusal: Refusal, now: Instant) -> None:
 
 
 def _close(node: PrefillState, job: Job, refusal: Refusal | None, now: Instant) -> None:
-    """Write the end; it is the first, since an ended job is no longer in the table."""
+    stop(node, job)
+    if job.stage is HandoffStage.GRANTED and not job.is_writing:
+        drop(node, job.asked)
+    give_back(node, job, refusal, now)
+
+
+def stop(node: PrefillState, job: Job) -> None:
+    """Take a job out of the table and the queue, and its prompt out of the engine."""
     del node.jobs[job.name]
     if job.name in node.queue:
         node.queue.remove(job.name)
     node.emit(StopCompute(job.name))
-    if job.stage is HandoffStage.GRANTED and not job.is_writing:
-        drop(node, job.asked)
+
+
+def give_back(node: PrefillState, job: Job, refusal: Refusal | None, now: Instant) -> None:
+    """Write the end of a stopped job; it is the first, since the table has it no longer."""
     job.stage = handoff.advance(job.stage, Signal.CLOSE)
-    record_end(node, job, refusal)
+    _record(node, job, refusal)
     node.closing[job.name] = job
     if job.lease is not None:
         node.books.drain.begin(job.lease, verb_for(refusal), now)
 
 
-def record_end(node: PrefillState, job: Job, refusal: Refusal | None) -> None:
-    """Note how a prompt ended here."""
+def _record(node: PrefillState, job: Job, refusal: Refusal | None) -> None:
     end = end_for(refusal.reason) if refusal else job.outcome
     node.books.counters[f"ended.{end}"] += 1
     node.books.record(

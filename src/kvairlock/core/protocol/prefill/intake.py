@@ -44,7 +44,8 @@ def granted(node: PrefillState, asked: Granted, now: Instant) -> None:
     if over is not None:
         # What engines without this guard did: note the rejection, compute on a placeholder.
         job.outcome, job.stop = End.REJECTED, PLACEHOLDER_TOKENS
-    _admit(node, job)
+    decode = asked.decode
+    admit(node, job, Claimant(decode.node, decode.incarnation, asked.window))
 
 
 def _is_repeated(node: PrefillState, asked: Granted) -> bool:
@@ -82,9 +83,8 @@ def _judge_grant(
     return None
 
 
-def _admit(node: PrefillState, job: Job) -> None:
-    decode = job.asked.decode
-    claimant = Claimant(decode.node, decode.incarnation, job.asked.window)
+def admit(node: PrefillState, job: Job, claimant: Claimant) -> None:
+    """Queue a prompt, and remember who used its ticket."""
     node.claims.remember(job.ticket, claimant, job.asked.presented.now_unix_s)
     job.stage = handoff.advance(job.stage, Signal.GRANT)
     node.jobs[job.name] = job

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kvairlock.core.effects import StopCompute
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.events import (
     ComputeBegan,
@@ -36,7 +35,7 @@ class PrefillNode(PrefillState):
             case Granted():
                 intake.granted(self, event, now)
             case ComputeBegan(name):
-                self._compute_began(name)
+                self.compute_began(name)
             case Computed():
                 filling.computed(self, event)
             case Digested():
@@ -48,10 +47,6 @@ class PrefillNode(PrefillState):
             case _:
                 self._handle_end(event, now)
         self._settle(now)
-
-    def deadline(self) -> Instant | None:
-        """Return when `tick` is due, if anything waits."""
-        return min((job.deadline for job in self.jobs.values()), default=None)
 
     def tick(self, now: Instant) -> None:
         """End what waited too long."""
@@ -82,11 +77,6 @@ class PrefillNode(PrefillState):
                 pass  # Windows are the receiver's: nothing of a gone process can reach our pages.
             case _:
                 self.books.record_ignored(None, type(event).__name__, "not for a prefill node")
-
-    def _compute_began(self, name: TransferId) -> None:
-        self.hold(name, Hold.COMPUTE)
-        if name not in self.jobs:
-            self.emit(StopCompute(name))
 
     def _engine_failed(self, name: TransferId, message: str, now: Instant) -> None:
         job = self.let_go(name, Hold.COMPUTE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvairlock.core.effects import Effect
+from kvairlock.core.effects import Effect, StopCompute
 from kvairlock.core.guards import Guard, GuardSet
 from kvairlock.core.memory.pool import Hold
 from kvairlock.core.memory.prefixes import Entry, Prefixes
@@ -11,7 +11,7 @@ from kvairlock.core.protocol.claims import Claims
 from kvairlock.core.protocol.handoff import HandoffStage
 from kvairlock.core.protocol.ledger import Ledger
 from kvairlock.core.protocol.prefill.job import Job, PrefillLimits
-from kvairlock.core.terms import TransferId
+from kvairlock.core.terms import Instant, TransferId
 
 
 class PrefillState:
@@ -43,6 +43,10 @@ class PrefillState:
         """Add an effect to those of this turn."""
         self.books.out.append(effect)
 
+    def deadline(self) -> Instant | None:
+        """Return when `tick` is due, if anything waits."""
+        return min((job.deadline for job in self.jobs.values()), default=None)
+
     def known(self, name: TransferId) -> Job | None:
         """Return a job that is open, or closed with somebody still at its pages."""
         return self.jobs.get(name) or self.closing.get(name)
@@ -64,6 +68,12 @@ class PrefillState:
         if known is not None:
             known.own.release(kind)
         return self.jobs.get(name)
+
+    def compute_began(self, name: TransferId) -> None:
+        """The engine begins a chunk: its pages stay, and if nobody wants it any more it stops."""
+        self.hold(name, Hold.COMPUTE)
+        if name not in self.jobs:
+            self.emit(StopCompute(name))
 
     def settle(self) -> None:
         """Forget closed jobs whose last reader or writer has gone, and leave their prefixes."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from kvairlock.core.effects import Decline, Send, StopCompute
+from kvairlock.core.effects import Decline, Send
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.memory.pool import Hold
 from kvairlock.core.messages import Release, Returned, Ruling
 from kvairlock.core.protocol import handoff
 from kvairlock.core.protocol.handoff import HandoffStage, Signal
-from kvairlock.core.protocol.ledger import verb_for
 from kvairlock.core.protocol.prefill import ending as push
 from kvairlock.core.protocol.prefill.job import Job
 from kvairlock.core.protocol.prefill.sharing import keep
@@ -154,13 +153,5 @@ def engine_failed(node: LenderState, name: TransferId, message: str, now: Instan
 
 
 def _close(node: LenderState, job: Job, refusal: Refusal | None, now: Instant) -> None:
-    """Write the end; it is the first, since an ended job is no longer in the table."""
-    del node.jobs[job.name]
-    if job.name in node.queue:
-        node.queue.remove(job.name)
-    node.emit(StopCompute(job.name))
-    job.stage = handoff.advance(job.stage, Signal.CLOSE)
-    push.record_end(node, job, refusal)
-    node.closing[job.name] = job
-    if job.lease is not None:
-        node.books.drain.begin(job.lease, verb_for(refusal), now)
+    push.stop(node, job)
+    push.give_back(node, job, refusal, now)

@@ -10,10 +10,8 @@ from kvairlock.core.guards import Guard
 from kvairlock.core.messages import RequestTicket
 from kvairlock.core.promise import admission
 from kvairlock.core.promise.capacity import Demand
-from kvairlock.core.protocol import handoff
-from kvairlock.core.protocol.handoff import Signal
 from kvairlock.core.protocol.ledger import judge_ticket
-from kvairlock.core.protocol.prefill.intake import PLACEHOLDER_TOKENS, SEEDS
+from kvairlock.core.protocol.prefill.intake import PLACEHOLDER_TOKENS, SEEDS, admit
 from kvairlock.core.protocol.prefill.job import Job
 from kvairlock.core.protocol.pull.lender.state import LenderState
 from kvairlock.core.protocol.pull.loans import LoanStage
@@ -37,7 +35,7 @@ def asked(node: LenderState, event: Asked, now: Instant) -> None:
     if refusal is not None:
         _decline(node, event, refusal)
         return
-    _admit(node, _job(node, ticket, event, now), event)
+    admit(node, _job(node, ticket, event, now), event.claimant)
 
 
 def _asked_again(node: LenderState, ticket: RequestTicket, event: Asked, before: Claimant) -> None:
@@ -93,21 +91,6 @@ def _order(event: Asked, ticket: RequestTicket) -> Granted:
         seed=event.seed,
         patience_ms=event.patience_ms,
         page_keys=event.page_keys,
-    )
-
-
-def _admit(node: LenderState, job: Job, event: Asked) -> None:
-    node.claims.remember(job.ticket, event.claimant, event.presented.now_unix_s)
-    job.stage = handoff.advance(job.stage, Signal.GRANT)
-    node.jobs[job.name] = job
-    node.queue.append(job.name)
-    node.books.counters["admitted"] += 1
-    node.books.record(
-        "request_admitted",
-        job.owner,
-        stage=STAGE,
-        prompt_tokens=event.presented.prompt_tokens,
-        max_tokens=job.ticket.max_tokens,
     )
 
 

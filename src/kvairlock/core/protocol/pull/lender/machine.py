@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kvairlock.core.effects import StopCompute
 from kvairlock.core.errors import Refusal
 from kvairlock.core.events import (
     Asked,
@@ -18,7 +17,6 @@ from kvairlock.core.events import (
     ScrubDone,
     Told,
 )
-from kvairlock.core.memory.pool import Hold
 from kvairlock.core.messages import Cancel, Release, Ruling, Validate, Withdraw
 from kvairlock.core.protocol.prefill import filling
 from kvairlock.core.protocol.pull.lender import ending, intake, lending
@@ -35,7 +33,7 @@ class LenderNode(LenderState):
             case Asked():
                 intake.asked(self, event, now)
             case ComputeBegan(name):
-                self._compute_began(name)
+                self.compute_began(name)
             case Computed():
                 filling.computed(self, event)
             case Digested():
@@ -47,10 +45,6 @@ class LenderNode(LenderState):
             case _:
                 self._handle_peer(event, now)
         self._settle(now)
-
-    def deadline(self) -> Instant | None:
-        """Return when `tick` is due, if anything waits."""
-        return min((job.deadline for job in self.jobs.values()), default=None)
 
     def tick(self, now: Instant) -> None:
         """End what waited too long."""
@@ -88,11 +82,6 @@ class LenderNode(LenderState):
                 ending.peer_gone(self, peer, now)
             case _:
                 self.books.record_ignored(None, type(event).__name__, "not for a lender")
-
-    def _compute_began(self, name: TransferId) -> None:
-        self.hold(name, Hold.COMPUTE)
-        if name not in self.jobs:
-            self.emit(StopCompute(name))
 
     def _settle(self, now: Instant) -> None:
         self.books.drain.turn(now)
