@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kvairlock.cli.output import Json, Status, document, note, plain, say, table, trouble
-from kvairlock.sim.cases.case import Case
-from kvairlock.sim.cases.public import not_replayed, shipped
-from kvairlock.sim.cases.reader import read
-from kvairlock.sim.cases.run import Judged, Row, run
-from kvairlock.sim.cases.words import CaseError
+
+if TYPE_CHECKING:
+    from kvairlock.sim.cases.case import Case
+    from kvairlock.sim.cases.run import Judged, Row
 
 
 def cases(
@@ -31,6 +30,11 @@ def cases(
 
     Exit status 0 if each has the right outcome with guards, and shows its failure without them.
     """
+    # Here and not above: no other command has to wait until the simulator is loaded.
+    from kvairlock.sim.cases.public import not_replayed, shipped
+    from kvairlock.sim.cases.run import run
+    from kvairlock.sim.cases.words import CaseError
+
     try:
         chosen = [_read(path) for path in files] if files else shipped()
         left_out = {} if files else not_replayed()
@@ -49,6 +53,9 @@ def cases(
 
 
 def _read(path: Path) -> Case:
+    from kvairlock.sim.cases.reader import read  # as above
+    from kvairlock.sim.cases.words import CaseError
+
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:

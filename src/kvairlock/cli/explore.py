@@ -5,21 +5,22 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kvairlock.cli.output import Json, Status, document, fail, note, say, table
-from kvairlock.sim.family import Explorations, Row, explore_family, explore_mutants
-from kvairlock.sim.worlds import LARGEST, SMALL, WORLDS, named
 
-LISTED = (*WORLDS, LARGEST)
+if TYPE_CHECKING:
+    from kvairlock.sim.family import Explorations, Row
+
+FAMILY = "small"
 
 
 def explore(
     world: Annotated[
         str, typer.Option(metavar="NAME", help="The family `small`, one of its worlds, or `large`.")
-    ] = SMALL,
+    ] = FAMILY,
     mutants: Annotated[
         bool, typer.Option("--mutants", help="Only switch each guard off, and show what breaks.")
     ] = False,
@@ -32,9 +33,13 @@ def explore(
     overtaken, writes page by page, crashes, suspensions, broken links, clients that leave. Then
     each guard is switched off in a world where nothing else is in the way: its absence must show.
     """
+    # Here and not above: no other command has to wait until the simulator is loaded.
+    from kvairlock.sim.family import explore_mutants
+    from kvairlock.sim.worlds import named
+
     if not named(world):
         fail(f"no world {world}", "`kvairlock explore --list` names them")
-    if mutants and world != SMALL:
+    if mutants and world != FAMILY:
         fail("--mutants has worlds of its own", "leave --world out: each guard has one")
     if worlds:
         _list(json)
@@ -49,10 +54,12 @@ def explore(
 
 
 def _explore(world: str, json: bool, told: Callable[[str], None] | None, began: float) -> Status:
+    from kvairlock.sim.family import explore_family, explore_mutants  # as above
+
     found = explore_family(world, told)
-    rows = explore_mutants(told=told) if world == SMALL else ()
+    rows = explore_mutants(told=told) if world == FAMILY else ()
     uncaught = [row.mutant.guard.value for row in rows if not row.caught]
-    adequate = not uncaught and not found.missed if world == SMALL else None
+    adequate = not uncaught and not found.missed if world == FAMILY else None
     seconds = time.monotonic() - began
     if json:
         whole: dict[str, Any] = {
@@ -119,7 +126,10 @@ def _say_schedule(lines: Sequence[str]) -> None:
 
 
 def _list(json: bool) -> None:
+    from kvairlock.sim.worlds import LARGEST, WORLDS  # as above
+
+    listed = [(world.name, world.about) for world in (*WORLDS, LARGEST)]
     if json:
-        document([{"name": world.name, "about": world.about} for world in LISTED])
-        return
-    table(("world", "about"), [(world.name, world.about) for world in LISTED])
+        document([{"name": name, "about": about} for name, about in listed])
+    else:
+        table(("world", "about"), listed)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kvairlock.cli.output import Json, Status, document, fail, say
-from kvairlock.sim.crowd import Swarmed, make
-from kvairlock.sim.crowd import swarm as make_runs
+
+if TYPE_CHECKING:
+    from kvairlock.sim.crowd import Swarmed
 
 SECONDS = 30
 SEED = "2026"
@@ -33,7 +34,10 @@ def swarm(
     """
     if again and not NAMED.fullmatch(again):
         fail(f"no run is called {again}", f"name it as failures do: SEED/NUMBER, as {SEED}/0")
-    found = make(again) if again else make_runs(seed, seconds)
+    # Here and not above: no other command has to wait until the simulator is loaded.
+    from kvairlock.sim import crowd
+
+    found = crowd.make(again) if again else crowd.swarm(seed, seconds)
     missed = [] if again else found.missed
     if json:
         document(
