@@ -391,7 +391,18 @@ class World:
             busy = busy or any(self.wires.values())
 
     def heal(self) -> None:
-        """Let everything come to its end: what runs finishes, what is held back runs."""
+        """Let everything come to its end, and then all deadlines pass."""
+        self.let_end()
+        self.advance(10_000)
+        self.settle()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is open any more."""
+        return not self.decode.machine.receptions and not self.decode.machine.windows
+
+    def let_end(self) -> None:
+        """Let everything come to its end: what runs finishes, what is held back or lost comes."""
         self.manual.clear()
         self.work()
         for _ in range(200):
@@ -401,11 +412,9 @@ class World:
             for name in list(self.decode.running):
                 self.decode.tell(DecodeFinished(name))
                 self.decode.running.pop(name, None)
-            if not self.decode.machine.receptions and not self.decode.machine.windows:
+            if self.is_quiet:
                 break
             self.advance(101)
-        self.settle()
-        self.advance(10_000)
         self.settle()
 
     # Judging

@@ -17,7 +17,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    RuleBasedStateMachine,
     invariant,
     precondition,
     rule,
@@ -39,6 +38,7 @@ from tests.core.ends_parts import (
     Setup,
     Writing,
 )
+from tests.core.sound import SoundMachine
 
 TENANTS = ("alice", "bob")
 COUNTED = ("ended.completed", "ended.cancelled", "ended.timed_out", "ended.failed", "pushed_out")
@@ -46,7 +46,7 @@ REPEATABLE = (Receipt, Released, Ruling, Withdraw, GrantParcel)
 BEGINNING = tuple(range(200, 208))
 
 
-class HandoffMachine(RuleBasedStateMachine):
+class HandoffMachine(SoundMachine):
     """Both ends, and a client, a network and a scheduler that do whatever they can."""
 
     policy = LandingPolicy.COPY
@@ -265,28 +265,6 @@ class HandoffMachine(RuleBasedStateMachine):
         self.world.advance(ms)
 
     # What must hold after each step
-
-    @invariant()
-    def nobody_reads_what_is_not_its_own(self) -> None:
-        assert not self.world.leaks
-        assert not self.world.corruptions
-
-    @invariant()
-    def no_invariant_broke(self) -> None:
-        for host in self.world.hosts:
-            assert host.counters.get("invariant_broken", 0) == 0, host.records[-3:]
-            assert not host.faults
-
-    @invariant()
-    def nobody_is_told_two_ends(self) -> None:
-        ends = [a.transfer for a in self.world.answers if isinstance(a, Ended)]
-        assert len(ends) == len(set(ends))
-
-    @invariant()
-    def free_pages_are_zero(self) -> None:
-        for host in self.world.hosts:
-            free = host.node.machine.books.pool.free_list
-            assert not host.memory[free].any()
 
     @invariant()
     def pages_that_are_written_or_stepped_through_are_not_free(self) -> None:

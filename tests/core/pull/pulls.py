@@ -13,7 +13,6 @@ from typing import Any
 from kvairlock.core.errors import Refusal
 from kvairlock.core.events import (
     Asked,
-    DecodeFinished,
     PeerGone,
     PeerLost,
     PeerUp,
@@ -249,20 +248,8 @@ class PullWorld(World):
         return not open_here and not any(m.jobs or m.loans for m in lenders)
 
     def heal(self) -> None:
-        """Let everything come to its end: what runs finishes, what is lost is said again."""
-        self.manual.clear()
-        self.work()
-        for _ in range(200):
-            self.settle()
-            if self.decode.stepping:
-                self.decode.step_end()
-            for name in list(self.decode.running):
-                self.decode.tell(DecodeFinished(name))
-                self.decode.running.pop(name, None)
-            if self.is_quiet:
-                break
-            self.advance(101)
-        self.settle()
+        """Let everything come to its end."""
+        self.let_end()
 
     def assert_baseline(self, *, scrubbed: bool = True) -> None:
         super().assert_baseline(scrubbed=scrubbed)

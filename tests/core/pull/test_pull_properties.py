@@ -17,7 +17,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    RuleBasedStateMachine,
     invariant,
     precondition,
     rule,
@@ -31,6 +30,7 @@ from kvairlock.core.protocol.pull.loans import LoanStage
 from kvairlock.core.terms import NodeName, Reader
 from tests.core.ends_parts import Parcel, Request
 from tests.core.pull.pulls import BORROWER_LIMITS, LENDER_LIMITS, PullSetup, PullWorld
+from tests.core.sound import SoundMachine
 
 TENANTS, LENDERS = ("alice", "bob"), ("p", "q")
 BEGINNING = tuple(range(200, 208))
@@ -45,7 +45,7 @@ SETUP = PullSetup(
 )
 
 
-class PullMachine(RuleBasedStateMachine):
+class PullMachine(SoundMachine):
     """Both ends, and a client, a network and a scheduler that do whatever they can."""
 
     reader = Reader.VALIDATING
@@ -53,7 +53,7 @@ class PullMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = PullWorld(replace(SETUP, reader=self.reader))
+        self.world: PullWorld = PullWorld(replace(SETUP, reader=self.reader))
         self.world.manual |= {"digest", "scrub"}
         self.at: dict[str, str] = {}
         """The lender of each request."""
@@ -250,28 +250,6 @@ class PullMachine(RuleBasedStateMachine):
         self.world.advance(ms)
 
     # What must hold after each step
-
-    @invariant()
-    def nobody_reads_what_is_not_its_own(self) -> None:
-        assert not self.world.leaks
-        assert not self.world.corruptions
-
-    @invariant()
-    def no_invariant_broke(self) -> None:
-        for host in self.world.hosts:
-            assert host.counters.get("invariant_broken", 0) == 0, host.records[-3:]
-            assert not host.faults
-
-    @invariant()
-    def nobody_is_told_two_ends(self) -> None:
-        ends = [a.transfer for a in self.world.answers if isinstance(a, Ended)]
-        assert len(ends) == len(set(ends))
-
-    @invariant()
-    def free_pages_are_zero(self) -> None:
-        for host in self.world.hosts:
-            free = host.node.machine.books.pool.free_list
-            assert not host.memory[free].any()
 
     @invariant()
     def pages_that_are_read_into_are_not_free(self) -> None:
