@@ -1,3 +1,3 @@
 """kvairlock: fail-closed tenant isolation for the KV caches of disaggregated LLM inference."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"

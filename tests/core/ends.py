@@ -120,7 +120,18 @@ class World:
     def _report(self, peer: Peer, pages: int, landing: int) -> CapacityReport:
         context = self.setup.context_tokens
         return CapacityReport(
-            peer.node, peer.role, peer.incarnation, "f", PAGE_TOKENS, pages, landing, context
+            node=peer.node,
+            role=peer.role,
+            incarnation=peer.incarnation,
+            epoch=0,
+            fingerprint="f",
+            basis=None,
+            page_tokens=PAGE_TOKENS,
+            pages=pages,
+            landing_pages=landing,
+            windows=0,
+            context_tokens=context,
+            groups=(),
         )
 
     def _decode_host(self) -> DecodeHost:

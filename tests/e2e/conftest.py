@@ -10,6 +10,8 @@ from .served import Served, serving
 
 PLAIN = """
 [gateway]
+
+[commitment]
 context_tokens = 1024
 
 [[prefill]]

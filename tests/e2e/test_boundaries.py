@@ -26,6 +26,8 @@ SHORT = 200
 
 TOPOLOGY = """
 [gateway]
+
+[commitment]
 context_tokens = {context_tokens}
 
 [[prefill]]

@@ -105,11 +105,15 @@ def report(
         node=NodeName(name),
         role=role,
         incarnation=Incarnation(incarnation),
+        epoch=0,
         fingerprint="fake",
+        basis=None,
         page_tokens=PAGE_TOKENS,
         pages=pages,
         landing_pages=pages if role is Role.DECODE else 0,
+        windows=0,
         context_tokens=context,
+        groups=(),
     )
 
 

@@ -17,6 +17,8 @@ from .stacks import Stack, stack
 DRILL = """
 [gateway]
 port = 0
+
+[commitment]
 context_tokens = 4096
 [drill]
 enabled = true

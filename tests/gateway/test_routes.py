@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kvairlock.core.errors import Reason, Refusal, Stage
@@ -61,7 +63,7 @@ def test_the_promise_counts_landing_memory() -> None:
     routes = Routes({P0: Role.PREFILL, D0: Role.DECODE}, ALL_GUARDS, 0)
     hear(routes, P0, Role.PREFILL, 256, [])
     small = report(D0, Role.DECODE, 512)
-    landing = type(small)(small.node, small.role, small.incarnation, "f", 16, 32, 5, 8192)
+    landing = replace(small, landing_pages=5)
     routes.heard(D0, status(landing, (P0,)), NOW)
     assert routes.promise() == 80
     refusal = routes.choose(Demand(81, 1), {})

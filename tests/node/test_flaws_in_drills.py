@@ -9,7 +9,7 @@ import pytest
 
 from kvairlock.core.terms import Incarnation, NodeName, Peer, Role
 from kvairlock.engine.model import load
-from kvairlock.node import process
+from kvairlock.node import measuring, process
 from kvairlock.node.decode import DecodeHost
 from kvairlock.node.flawed_decode import FlawedDecode
 from kvairlock.node.flawed_prefill import FlawedPrefill
@@ -32,7 +32,7 @@ async def built(folder: Path, text: str, name: str, role: Role) -> tuple[type[Ho
     node, peer = process.node_settings(read, name), Peer(NodeName(name), role, Incarnation("1"))
     model = load(read.model)
     layout = model.layout(read.page_tokens)
-    report = process.measure(read, node, model, peer)
+    report = measuring.measure(read, node, model, peer)
     memory, sink = PoolMemory(4, layout.page_bytes), JsonLines(folder, peer, ring)
     try:
         host = process.build(

@@ -9,7 +9,7 @@ import pytest
 
 from kvairlock.core.terms import LandingPolicy
 from kvairlock.engine.layout import LayerWidths, Layout
-from kvairlock.node.process import NodeSettings, require_memory
+from kvairlock.node.measuring import NodeSettings, require_memory
 from kvairlock.runtime.settings import DecodeSettings, PrefillSettings, SettingsWrong
 from tests.engine.tiny_llama import STRANGE, STRANGE_REASONS
 

@@ -186,6 +186,8 @@ def settings(case: Case) -> str:
     return f"""
 [gateway]
 port = 0
+
+[commitment]
 context_tokens = 1024
 
 [[prefill]]

@@ -89,6 +89,8 @@ class Topology:
         return f"""
 [gateway]
 port = 0
+
+[commitment]
 context_tokens = 1024
 {"".join(nodes)}
 [limits]

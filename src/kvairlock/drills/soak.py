@@ -152,6 +152,8 @@ restart = false
 
 [gateway]
 port = 0
+
+[commitment]
 context_tokens = {CONTEXT_TOKENS}
 ticket_s = {(profile.queue_ms + PREFILL_MS) // 1000 + 1}
 

@@ -102,7 +102,7 @@ async def status(parts: Parts, request: Request) -> Response:
         "nodes": {name: _node(view) for name, view in routes.nodes.items()},
         "routes": {str(route): states[routes.is_up(route)] for route in routes.all},
         "promise_tokens": routes.promise(),
-        "configured_tokens": settings.gateway.context_tokens,
+        "configured_tokens": settings.commitment.context_tokens,
         "guards_off": sorted(settings.drill.guards_off),
         "in_flight": len(parts.desk),
         "in_flight_by_node": dict(parts.desk.load()),

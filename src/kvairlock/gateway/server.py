@@ -106,7 +106,7 @@ def assemble(process: Process, evidence: JsonLines) -> Parts:
     verify = settings.guards.on(Guard.FRAME)
     me = Identity(process.peer, process.ring, verify=verify)
     front, limits = settings.gateway, settings.limits
-    routes = Routes(settings.nodes, settings.guards, front.context_tokens)
+    routes = Routes(settings.nodes, settings.guards, settings.commitment.context_tokens)
     nodes = Nodes(process.run, me, limits, routes, evidence)
     desk = Desk(process.ring, limits, front.ticket_s, nodes, evidence)
     return Parts(

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import resource
 from pathlib import Path
 
 import anyio
 import structlog
 
-from kvairlock import __version__
 from kvairlock.core.node import LedgerBroken
 from kvairlock.core.promise.capacity import CapacityReport
 from kvairlock.core.protocol.decode import DecodeLimits, DecodeNode
 from kvairlock.core.protocol.prefill import PrefillLimits, PrefillNode
 from kvairlock.core.terms import LandingPolicy, NodeName, Peer, Role
-from kvairlock.engine.layout import Layout
-from kvairlock.engine.model import Model, load
+from kvairlock.engine.model import load
 from kvairlock.node.decode import DecodeHost
 from kvairlock.node.flawed_decode import FlawedDecode
 from kvairlock.node.flawed_prefill import FlawedPrefill
 from kvairlock.node.host import Equipment, Host
+from kvairlock.node.measuring import (
+    NodeSettings,
+    landing_pages,
+    measure,
+    require_memory,
+    windows_max,
+)
 from kvairlock.node.prefill import PrefillHost
 from kvairlock.runtime import lifetime, threads
 from kvairlock.runtime.machine import memory_free_bytes
@@ -38,13 +41,6 @@ from kvairlock.wire.keys import Keyring
 
 log = structlog.get_logger()
 
-DESCRIPTORS_SPARE = 128
-"""For links, evidence, sockets that greet, and what libraries open."""
-
-MIB = 1024 * 1024
-
-NodeSettings = PrefillSettings | DecodeSettings
-
 
 def node_settings(settings: Settings, name: str) -> NodeSettings:
     """Return the table of one node.
@@ -57,80 +53,6 @@ def node_settings(settings: Settings, name: str) -> NodeSettings:
         if node.name == name:
             return node
     raise SettingsWrong(f"no [[prefill]] or [[decode]] is named {name}")
-
-
-def measure(settings: Settings, node: NodeSettings, model: Model, peer: Peer) -> CapacityReport:
-    """State what this process holds: its pool is backed by memory by now, every page of it.
-
-    Args:
-        settings: The stack's settings.
-        node: This node's own.
-        model: The model as loaded.
-        peer: Who measures.
-    """
-    layout = model.layout(settings.page_tokens)
-    landing = _request_landing_pages(node)
-    parts = (__version__, layout.digest, str(node.pages), str(landing), peer.role)
-    fingerprint = hashlib.blake2b(" ".join(parts).encode(), digest_size=8).hexdigest()
-    return CapacityReport(
-        node=peer.node,
-        role=peer.role,
-        incarnation=peer.incarnation,
-        fingerprint=fingerprint,
-        page_tokens=settings.page_tokens,
-        pages=node.pages,
-        landing_pages=landing,
-        context_tokens=model.context_tokens_max,
-    )
-
-
-def require_memory(node: NodeSettings, layout: Layout, free_bytes: int) -> None:
-    """Refuse a node whose pages this machine can't hold, before it takes the first of them.
-
-    What other processes take afterwards is theirs to check.
-
-    Args:
-        node: The node's settings.
-        layout: The layout of its pages.
-        free_bytes: What this process may still take, its model already loaded.
-
-    Raises:
-        SettingsWrong: The message has the figures and says what to lower.
-    """
-    pages, landing = node.pages, _window_pages(node)
-    asked_bytes = (pages + landing) * layout.page_bytes
-    if asked_bytes <= free_bytes:
-        return
-    windows = f" and {landing} pages in windows" if landing else ""
-    lower = "pages or landing_pages" if landing else "pages"
-    raise SettingsWrong(
-        f"{pages} pages{windows} of {layout.page_bytes // 1024} KiB take {asked_bytes // MIB} MiB, "
-        f"but only {free_bytes // MIB} MiB of memory are free; lower {lower} of {node.name}"
-    )
-
-
-def _window_pages(node: NodeSettings) -> int:
-    """Pages of memory that windows may take beside the pool; direct windows are the pool."""
-    if isinstance(node, PrefillSettings) or node.landing is LandingPolicy.DIRECT:
-        return 0
-    return _landing_pages(node)
-
-
-def _landing_pages(node: DecodeSettings) -> int:
-    return node.landing_pages or node.pages
-
-
-def _windows_max() -> int:
-    """A window costs a descriptor, and a second one while its grant waits to be sent."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(1, (soft - DESCRIPTORS_SPARE) // 2)
-
-
-def _request_landing_pages(node: NodeSettings) -> int:
-    """One request may land no more than its tenant's share."""
-    if isinstance(node, PrefillSettings):
-        return 0
-    return max(1, int(_landing_pages(node) * node.tenant_share))
 
 
 def build(equipment: Equipment, node: NodeSettings) -> Host:
@@ -156,8 +78,8 @@ def _decode(equipment: Equipment, node: DecodeSettings) -> Host:
         prefill_ms=settings.limits.prefill_ms,
         landing_ms=settings.limits.verdict_ms,
         decode_ms=settings.limits.decode_ms,
-        landing_pages=_landing_pages(node),
-        windows_max=_windows_max(),
+        landing_pages=landing_pages(node),
+        windows_max=windows_max(),
         queue_max=node.queue_max,
         recompute_tokens_per_min=node.recompute_tokens_per_min,
     )

@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from kvairlock.core.errors import KvairlockError
 from kvairlock.core.guards import Guard, GuardSet
+from kvairlock.core.promise.commitment import Reach
 from kvairlock.core.terms import LandingPolicy, NodeName, Role
 
 Threads = Annotated[
@@ -37,15 +38,6 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         "127.0.0.1"
     )
     port: Annotated[int, Meta(ge=0, le=65535, description="Port; 0 takes a free one.")] = 8000
-    context_tokens: Annotated[
-        int,
-        Meta(
-            ge=0,
-            description="Context window to advertise, in tokens (prompt plus max_tokens); 0 takes "
-            "what the largest route was measured to hold. Requests are routed by length, and never "
-            "more is advertised than a route that is up now holds.",
-        ),
-    ] = 0
     body_bytes_max: Annotated[
         int, Meta(ge=1024, description="Largest request body, in bytes; more is 413.")
     ] = 1024 * 1024
@@ -71,6 +63,89 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     ticket_s: Annotated[
         int, Meta(ge=1, description="Seconds after which a request ticket is worthless.")
     ] = 180
+
+
+class LengthClassSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One class of requests by length: how many of them are promised at one time."""
+
+    name: Annotated[
+        str, Meta(pattern="^[a-z][a-z0-9-]{0,31}$", description="Name of the class, unique.")
+    ]
+    context_tokens: Annotated[
+        int, Meta(ge=1, description="Longest request of the class: prompt plus max_tokens.")
+    ]
+    concurrency: Annotated[
+        int, Meta(ge=1, description="Requests of that length promised at one time.")
+    ] = 1
+
+
+class CommitmentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the service promises; never more is advertised than was measured."""
+
+    context_tokens: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Context window to advertise, in tokens (prompt plus max_tokens); 0 takes "
+            "what was measured. Never more is advertised than the routes that are up now hold.",
+        ),
+    ] = 0
+    output_tokens: Annotated[
+        int,
+        Meta(ge=0, description="Largest max_tokens of a request; 0 leaves it to the context."),
+    ] = 0
+    reach: Annotated[
+        Reach,
+        Meta(
+            description="Which routes must hold what is promised: `tiered` routes requests by "
+            "length, so one that holds it is enough; `every` promises no more than the smallest "
+            "route that is up holds."
+        ),
+    ] = Reach.TIERED
+    classes: Annotated[
+        tuple[LengthClassSettings, ...],
+        Meta(description="Classes of requests by length, each with its concurrency."),
+    ] = ()
+    fingerprints: Annotated[
+        dict[str, str],
+        Meta(
+            description="Fingerprint that each node named here must report; another closes its "
+            "routes, since what was checked is not what runs."
+        ),
+    ] = {}
+
+
+class BreakerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When a route is closed to requests because its nodes broke the protocol."""
+
+    failures: Annotated[
+        int,
+        Meta(ge=1, description="Failures of a route's nodes within `within_s` that open it."),
+    ] = 3
+    within_s: Annotated[int, Meta(ge=1, description="Seconds in which they count together.")] = 60
+    tenant_faults_per_min: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Refusals that a tenant may cause by tickets that are not its own or by "
+            "malformed requests, per minute, before it gets 429; 0 sets no limit.",
+        ),
+    ] = 0
+
+
+class RetrySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Second attempts of the gateway where a route was lost or full before anything was sent."""
+
+    attempts_max: Annotated[
+        int, Meta(ge=1, le=8, description="Attempts of one request, the first included.")
+    ] = 2
+    share: Annotated[
+        float,
+        Meta(ge=0, le=1, description="Retries allowed for each request that succeeded."),
+    ] = 0.1
+    burst: Annotated[
+        int, Meta(ge=0, description="Retries that may be saved up, and that there are at first.")
+    ] = 10
 
 
 class PrefillSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -169,6 +244,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         bool, Meta(description="Start a process again that has died, as a new incarnation.")
     ] = True
     gateway: GatewaySettings = GatewaySettings()
+    commitment: CommitmentSettings = CommitmentSettings()
+    breaker: BreakerSettings = BreakerSettings()
+    retries: RetrySettings = RetrySettings()
     prefill: tuple[PrefillSettings, ...] = (PrefillSettings(name="prefill-0"),)
     decode: tuple[DecodeSettings, ...] = (DecodeSettings(name="decode-0"),)
     limits: LimitSettings = LimitSettings()

@@ -202,11 +202,15 @@ class Setup:
             node=peer.node,
             role=peer.role,
             incarnation=peer.incarnation,
+            epoch=0,
             fingerprint="",
+            basis=None,
             page_tokens=self.page_tokens,
             pages=self.prefill_pages if prefill else self.decode_pages,
             landing_pages=0 if prefill else self.tenant_pages,
+            windows=0,
             context_tokens=self.context_tokens,
+            groups=(),
         )
 
 

@@ -1,7 +1,8 @@
 """What a running node measured about itself: the figures that admission and the gateway believe.
 
 A report is bound to a fingerprint of what it depends on; a figure of another machine, build or
-configuration is no evidence.
+configuration is no evidence. It has an *epoch*, which rises within one life of a node whenever a
+figure changes: of two reports of one life the higher epoch is true, and the other is stale.
 """
 
 from __future__ import annotations
@@ -12,6 +13,51 @@ from kvairlock.core.terms import Incarnation, NodeName, Role, pages_for
 
 
 @dataclass(frozen=True, slots=True)
+class Basis:
+    """What a node's figures depend on, in words that people can compare.
+
+    Args:
+        model: The model, as the node names it.
+        dtype: Of keys and values.
+        parallelism: Over how many processes the model is spread, for example `tp1`.
+        memory_bytes: Memory that the pool was given.
+        build: Version of the software that measured.
+        protocols: Versions of messages and tickets that it speaks.
+    """
+
+    model: str
+    dtype: str
+    parallelism: str
+    memory_bytes: int
+    build: str
+    protocols: str
+
+
+@dataclass(frozen=True, slots=True)
+class KvGroup:
+    """Layers that keep their keys and values in pages of one kind; most models have one group.
+
+    Args:
+        name: What the node calls it.
+        page_tokens: Token slots of a page.
+        pages: Pages that requests can use.
+        pages_reserved: Further pages, which no request can use.
+        window_tokens: Tokens that its layers look back (sliding window); 0 for all.
+    """
+
+    name: str
+    page_tokens: int
+    pages: int
+    pages_reserved: int
+    window_tokens: int
+
+    def pages_of(self, tokens: int) -> int:
+        """Return how many of its pages a context of `tokens` needs."""
+        kept = min(tokens, self.window_tokens) if self.window_tokens else tokens
+        return pages_for(kept, self.page_tokens)
+
+
+@dataclass(frozen=True, slots=True)
 class CapacityReport:
     """What one node can really hold.
 
@@ -19,26 +65,55 @@ class CapacityReport:
         node: The node's name.
         role: Prefill or decode.
         incarnation: The life that measured it.
-        fingerprint: Digest of model, dtype, page geometry, pool size and build.
+        epoch: Number of the report within this life, rising.
+        fingerprint: Digest of what the figures depend on and of the figures at the start.
+        basis: The same in words; None of a node that does not state it (wire version 1).
         page_tokens: Token slots of a page.
-        pages: Pages of the pool that requests can use.
+        pages: Pages of the pool that requests can use, of the group that has fewest to give.
         landing_pages: Pages that one request may have in windows, its tenant's share (decode); 0.
+        windows: Windows that may be mapped at one time; 0 where none are.
         context_tokens: Longest context that the model itself supports.
+        groups: All groups of pages, if there are several; empty if there is one.
     """
 
     node: NodeName
     role: Role
     incarnation: Incarnation
+    epoch: int
     fingerprint: str
+    basis: Basis | None
     page_tokens: int
     pages: int
     landing_pages: int
+    windows: int
     context_tokens: int
+    groups: tuple[KvGroup, ...]
 
     @property
     def tokens(self) -> int:
         """Token slots of the whole pool."""
         return self.pages * self.page_tokens
+
+    @property
+    def longest_tokens(self) -> int:
+        """The longest single request that this node can hold when it has nothing else to do."""
+        longest = min(self.tokens, self.context_tokens)
+        if self.role is Role.DECODE:
+            return min(longest, self.landing_pages * self.page_tokens)
+        return longest
+
+    def concurrency(self, tokens: int) -> int:
+        """Return how many requests of a length the node can hold at one time.
+
+        Args:
+            tokens: Length of each, at least 1; prompt plus what is generated.
+        """
+        if tokens > self.longest_tokens:
+            return 0
+        most = self.pages // pages_for(tokens, self.page_tokens)
+        for group in self.groups:
+            most = min(most, group.pages // group.pages_of(tokens))
+        return min(most, self.windows) if self.windows else most
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Checks of a deployment from outside: what it promises against what its nodes hold."""
