@@ -101,6 +101,12 @@ EVENTS: dict[str, dict[str, Field]] = {
         "limit": _number("", "the limit that it was over"),
         "limit_name": _text("which limit"),
     },
+    "request_retried": {
+        **_WHO,
+        "before": Field(Kind.TEXT, "", "which attempt it follows", 90, Sensitivity.PSEUDONYM),
+        "attempt": _number("count", "how many there were"),
+        "reason": _text("why the one before came to nothing"),
+    },
     "parameters_stripped": {**_WHO, "names": Field(Kind.TEXTS, "", "what a client tried to send")},
     "request_recomputed": {
         **_WHO,

@@ -25,9 +25,9 @@ from kvairlock.core.messages import Chunk, Ended
 from kvairlock.core.terms import Owner
 from kvairlock.gateway.answers import Answer, event
 from kvairlock.gateway.asked import Asked
+from kvairlock.gateway.attempts import FIRST, Attempts
 from kvairlock.gateway.auth import authenticate
 from kvairlock.gateway.bodies import ClientLeft, read_body, read_object, while_connected
-from kvairlock.gateway.desk import Flight
 from kvairlock.gateway.drills import (
     ROUTE_HEADER,
     SHOW_TICKET_HEADER,
@@ -38,15 +38,14 @@ from kvairlock.gateway.drills import (
 )
 from kvairlock.gateway.endpoints import Endpoint
 from kvairlock.gateway.errors import Refused, from_refusal, refusal_of
-from kvairlock.gateway.keys import Principal
 from kvairlock.gateway.parameters import parse
 from kvairlock.gateway.parts import Parts
-from kvairlock.gateway.routes import Route
+from kvairlock.gateway.retries import declared
 from kvairlock.gateway.steering import believed_ticket, strip
 from kvairlock.gateway.unsupported import header_names
 
-ATTEMPT = 1
-"""The gateway makes one attempt; who wants another sends another request."""
+ATTEMPT_HEADER = "x-kvairlock-attempt"
+"""Which attempt was answered, if it was not the first."""
 
 EVENT_STREAM = {
     "content-type": "text/event-stream; charset=utf-8",
@@ -89,36 +88,40 @@ class Exchange:
         self._scope, self._receive, self._send = scope, receive, send
         self._request_id = f"{endpoint.id_prefix}-{secrets.token_hex(16)}"
         self._answer_headers = {"x-request-id": self._request_id}
+        self._shows_ticket = False
         self._outcome = End.CANCELLED
 
     async def run(self) -> None:
         """Answer, with an error if need be."""
         try:
-            flight, request = await self._start()
+            attempts, request = await self._start()
         except ClientLeft:
             return
         except Refused as refused:
             self._parts.meter.invalid()
             await self._respond(refused.error.response(self._answer_headers))
             return
-        if isinstance(flight, Refusal):
-            self._parts.meter.ended(end_for(flight.reason), len(request.prompt_tokens))
-            await self._respond(self._refused(flight))
+        sent = attempts.begin()
+        if isinstance(sent, Refusal):
+            self._parts.meter.ended(end_for(sent.reason), len(request.prompt_tokens))
+            await self._respond(self._refused(attempts, sent))
             return
-        await self._follow(flight, request)
+        if self._shows_ticket:
+            self._answer_headers[TICKET_HEADER] = ticket_text(sent.ticket)
+        await self._follow(attempts, request)
 
-    async def _start(self) -> tuple[Flight | Refusal, Asked]:
+    async def _start(self) -> tuple[Attempts, Asked]:
         headers = Headers(scope=self._scope)
         principal = authenticate(headers, self._parts.keys)
-        owner = Owner(principal.tenant, self._request_id, ATTEMPT)
+        owner = Owner(principal.tenant, self._request_id, FIRST)
         request, believed = await self._read(owner, headers)
+        self._parts.retries.arrived(principal.tenant, declared(headers))
         named = drill_header(self._parts, headers, principal, ROUTE_HEADER)
         forced = route_named(self._parts.routes, named)
         shown = drill_header(self._parts, headers, principal, SHOW_TICKET_HEADER)
-        flight = self._submit(owner, principal, request, forced, believed)
-        if shown is not None and isinstance(flight, Flight):
-            self._answer_headers[TICKET_HEADER] = ticket_text(flight.ticket)
-        return flight, request
+        self._shows_ticket = shown is not None
+        made = Attempts(self._parts, principal, self._request_id, request, forced, believed)
+        return made, request
 
     async def _read(self, owner: Owner, headers: Headers) -> tuple[Asked, bytes | None]:
         """Return what the body asks for, and the ticket in it that is believed, if any."""
@@ -144,68 +147,40 @@ class Exchange:
             self._answer_headers["x-kvairlock-stripped"] = header_names(names)
         return None
 
-    def _submit(
-        self,
-        owner: Owner,
-        principal: Principal,
-        request: Asked,
-        forced: Route | None,
-        believed: bytes | None,
-    ) -> Flight | Refusal:
-        desk = self._parts.desk
-        chosen = self._parts.routes.choose(request.demand, desk.load(), forced)
-        if isinstance(chosen, Refusal):
-            return self._record_refused(owner, chosen)
-        flight = desk.submit(owner, principal.ticket_scope, request, chosen, believed)
-        if isinstance(flight, Refusal):
-            return self._record_refused(owner, flight)
-        asked = {"prompt_tokens": len(request.prompt_tokens), "max_tokens": request.max_tokens}
-        self._parts.evidence.record("request_admitted", owner, {"stage": "gateway", **asked})
-        return flight
-
-    def _record_refused(self, owner: Owner, refusal: Refusal) -> Refusal:
-        fields = {
-            "stage": refusal.stage.value,
-            "reason": refusal.reason.value,
-            "asked": refusal.asked,
-            "limit": refusal.limit,
-            "limit_name": refusal.limit_name,
-        }
-        self._parts.evidence.record("request_refused", owner, fields)
-        return refusal
-
-    async def _follow(self, flight: Flight, request: Asked) -> None:
+    async def _follow(self, attempts: Attempts, request: Asked) -> None:
         try:
-            await while_connected(self._receive, partial(self._answer, flight, request))
+            await while_connected(self._receive, partial(self._answer, attempts, request))
         finally:
-            self._parts.desk.leave(flight)
+            attempts.leave()
             self._parts.meter.ended(self._outcome, len(request.prompt_tokens))
 
-    async def _answer(self, flight: Flight, request: Asked) -> None:
+    async def _answer(self, attempts: Attempts, request: Asked) -> None:
         answer = Answer(self._request_id, request, self._endpoint.shape)
-        arrived = await flight.next()
+        arrived = await attempts.first()
+        if attempts.number > FIRST:
+            self._answer_headers[ATTEMPT_HEADER] = str(attempts.number)
         if request.stream and isinstance(arrived, Chunk):
-            await self._stream(flight, answer, arrived)
+            await self._stream(attempts, answer, arrived)
             return
         while isinstance(arrived, Chunk):
             answer.take(arrived)
-            arrived = await flight.next()
-        refusal = self._end(arrived, answer)
+            arrived = await attempts.next()
+        refusal = self._end(attempts, arrived, answer)
         if refusal is None:
             whole = answer.whole(arrived)
             await self._respond(JSONResponse(whole, headers=self._answer_headers))
         else:
-            await self._respond(self._refused(refusal))
+            await self._respond(self._refused(attempts, refusal))
 
-    async def _stream(self, flight: Flight, answer: Answer, first: Chunk) -> None:
+    async def _stream(self, attempts: Attempts, answer: Answer, first: Chunk) -> None:
         """Send events as chunks come; a client that does not read for `decode_ms` is left."""
         arrived: Chunk | Ended = first
         with anyio.CancelScope() as patience:
             await self._put_head()
             while isinstance(arrived, Chunk):
                 await self._put(answer.take(arrived), patience)
-                arrived = await flight.next()
-            refusal = self._end(arrived, answer)
+                arrived = await attempts.next()
+            refusal = self._end(attempts, arrived, answer)
             if refusal is None:
                 await self._put(answer.last_events(arrived), patience)
             else:
@@ -225,15 +200,18 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
         patience.deadline = math.inf
 
-    def _end(self, ended: Ended, answer: Answer) -> Refusal | None:
+    def _end(self, attempts: Attempts, ended: Ended, answer: Answer) -> Refusal | None:
         """Take note of how it ended, and return why, if it did not complete."""
         refusal = refusal_of(ended) or answer.unfinished()
         self._outcome = End.COMPLETED if refusal is None else end_for(refusal.reason)
+        if refusal is None:
+            self._parts.retries.succeeded(attempts.owner.tenant)
         return refusal
 
-    def _refused(self, refusal: Refusal) -> Response:
+    def _refused(self, attempts: Attempts, refusal: Refusal) -> Response:
         self._parts.meter.refused(refusal)
-        return from_refusal(refusal).response(self._answer_headers)
+        advice = self._parts.retries.advice(attempts.owner.tenant, refusal)
+        return from_refusal(refusal).response({**self._answer_headers, **advice})
 
     async def _respond(self, response: Response) -> None:
         await response(self._scope, self._receive, self._send)

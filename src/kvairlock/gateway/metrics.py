@@ -58,6 +58,12 @@ class Meter:
             "Requests that carried transfer parameters of their own",
             registry=self._registry,
         )
+        self._retries = Counter(
+            "kvairlock_retries",
+            "Second attempts of the gateway by the reason of the first one's end",
+            ("reason",),
+            registry=self._registry,
+        )
         self._registry.register(_NodeFigures(routes, in_flight))
 
     def ended(self, end: End, prompt_tokens: int) -> None:
@@ -71,6 +77,10 @@ class Meter:
     def refused(self, refusal: Refusal) -> None:
         """Count a refusal, whoever decided it."""
         self._refusals.labels(refusal.reason.value, refusal.stage.value).inc()
+
+    def retried(self, refusal: Refusal) -> None:
+        """Count a second attempt, by why it was needed."""
+        self._retries.labels(refusal.reason.value).inc()
 
     def stripped(self) -> None:
         """Count a request whose transfer parameters were taken out."""

@@ -10,6 +10,7 @@ from kvairlock.gateway.keys import ApiKeys
 from kvairlock.gateway.metrics import Meter
 from kvairlock.gateway.nodes import Nodes
 from kvairlock.gateway.parsers import Parsers
+from kvairlock.gateway.retries import Retries
 from kvairlock.gateway.routes import Routes
 from kvairlock.runtime.settings import Settings
 from kvairlock.sink.jsonl import JsonLines
@@ -27,6 +28,7 @@ class Parts:
         nodes: The channels to the nodes.
         desk: The requests in flight.
         meter: The metrics.
+        retries: What may be tried a second time.
         evidence: Where isolation events are recorded.
         parsers: Where large bodies are understood.
     """
@@ -38,5 +40,6 @@ class Parts:
     nodes: Nodes
     desk: Desk
     meter: Meter
+    retries: Retries
     evidence: JsonLines
     parsers: Parsers

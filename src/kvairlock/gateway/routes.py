@@ -13,7 +13,7 @@ it, never raise it, unless a drill has switched the contract off.
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -137,7 +137,11 @@ class Routes:
         return bisect(range(1, most + 1), False, key=partial(self._none_holds, demand))
 
     def choose(
-        self, demand: Demand, load: Mapping[NodeName, int], forced: Route | None = None
+        self,
+        demand: Demand,
+        load: Mapping[NodeName, int],
+        forced: Route | None = None,
+        without: Collection[Route] = (),
     ) -> Route | Refusal:
         """Return the route for a request, or why there is none.
 
@@ -145,8 +149,10 @@ class Routes:
             demand: What the request needs.
             load: Outstanding requests by node.
             forced: The only route that may be taken (drills), or None.
+            without: Routes that may not be taken: they were tried.
         """
-        up = [route for route in self.up() if forced in (None, route)]
+        allowed = [route for route in self.up() if route not in without]
+        up = [route for route in allowed if forced in (None, route)]
         if not up:
             message = "no route is up" if forced is None else f"the route {forced} is not up"
             return Refusal(Reason.ROUTE_CLOSED, Stage.GATEWAY, message)

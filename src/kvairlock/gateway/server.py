@@ -28,6 +28,7 @@ from kvairlock.gateway.metrics import Meter
 from kvairlock.gateway.nodes import Nodes
 from kvairlock.gateway.parsers import Parsers
 from kvairlock.gateway.parts import Parts
+from kvairlock.gateway.retries import Retries
 from kvairlock.gateway.routes import Routes
 from kvairlock.runtime import lifetime
 from kvairlock.runtime.link import Identity
@@ -117,6 +118,7 @@ def assemble(process: Process, evidence: JsonLines) -> Parts:
         nodes=nodes,
         desk=desk,
         meter=Meter(offer.model, routes, desk.__len__),
+        retries=Retries(settings.retries),
         evidence=evidence,
         parsers=Parsers(PARSERS_MAX, TENANT_BODIES_MAX * front.body_bytes_max),
     )

@@ -1,0 +1,141 @@
+"""The attempts of one request: on one route, and where nothing came of it on another.
+
+    choose -> submit -> first word: a chunk, an end  -> the client
+      ^                        | lost or full, nothing was sent, the budget allows it
+      +---- another route -----+
+
+Each attempt has a number of its own, and with it a ticket, a transfer and pages of its own: what
+comes late of one finds nothing open in another.
+"""
+
+from __future__ import annotations
+
+from kvairlock.core.errors import Misuse, Refusal, Stage
+from kvairlock.core.messages import Chunk, Ended
+from kvairlock.core.terms import Owner
+from kvairlock.gateway.asked import Asked
+from kvairlock.gateway.desk import Flight
+from kvairlock.gateway.errors import refusal_of
+from kvairlock.gateway.keys import Principal
+from kvairlock.gateway.parts import Parts
+from kvairlock.gateway.routes import Route
+from kvairlock.sink.jsonl import Value
+
+FIRST = 1
+
+
+class Attempts:
+    """One request on its way to an answer.
+
+    Args:
+        parts: The gateway.
+        principal: Who asks.
+        request_id: The request's id.
+        request: What is asked.
+        forced: The only route that may be taken (drills), or None.
+        believed: A ticket to send in place of the one that is signed (drills), or None.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        principal: Principal,
+        request_id: str,
+        request: Asked,
+        forced: Route | None,
+        believed: bytes | None,
+    ) -> None:
+        self._parts, self._principal, self._request_id = parts, principal, request_id
+        self._request, self._forced, self._believed = request, forced, believed
+        self.number = FIRST
+        self._tried: set[Route] = set()
+        self._flight: Flight | None = None
+
+    @property
+    def owner(self) -> Owner:
+        """Tenant, request and the present attempt."""
+        return Owner(self._principal.tenant, self._request_id, self.number)
+
+    def begin(self) -> Flight | Refusal:
+        """Send the request to its nodes, or say why that can't be."""
+        sent = self._send(self._choose())
+        if isinstance(sent, Refusal) and self._again(sent):
+            return self._sent
+        return sent
+
+    async def first(self) -> Chunk | Ended:
+        """Return the first word of the attempt that came to something; then `next` has more."""
+        arrived = await self._sent.next()
+        while (refusal := _refused(arrived)) is not None and self._again(refusal):
+            arrived = await self._sent.next()
+        return arrived
+
+    async def next(self) -> Chunk | Ended:
+        """Return what follows the first word."""
+        return await self._sent.next()
+
+    def leave(self) -> None:
+        """Take note that nobody waits for the answer any more."""
+        self._parts.desk.leave(self._sent)
+
+    @property
+    def _sent(self) -> Flight:
+        if self._flight is None:
+            raise Misuse("no attempt was made yet")
+        return self._flight
+
+    def _choose(self) -> Route | Refusal:
+        routes, load = self._parts.routes, self._parts.desk.load()
+        return routes.choose(self._request.demand, load, self._forced, self._tried)
+
+    def _again(self, refusal: Refusal) -> bool:
+        """Try another route, if there is one and a retry may be spent; whether one took it."""
+        if self._forced is not None or self._believed is not None:
+            return False
+        route = self._choose()
+        if isinstance(route, Refusal) or not self._parts.retries.spend(refusal, self.number):
+            return False
+        before, evidence = self.owner, self._parts.evidence
+        self.number += 1
+        self._parts.meter.retried(refusal)
+        fields: dict[str, Value] = {
+            "before": evidence.pseudonym("request", before.transfer),
+            "attempt": self.number,
+            "reason": refusal.reason.value,
+        }
+        evidence.record("request_retried", self.owner, fields)
+        sent = self._send(route)
+        return isinstance(sent, Flight) or self._again(sent)
+
+    def _send(self, route: Route | Refusal) -> Flight | Refusal:
+        if isinstance(route, Refusal):
+            return self._record_refused(route)
+        self._tried.add(route)
+        scope, desk = self._principal.ticket_scope, self._parts.desk
+        sent = desk.submit(self.owner, scope, self._request, route, self._believed)
+        if isinstance(sent, Refusal):
+            return self._record_refused(sent)
+        self._flight = sent
+        asked = self._request
+        fields: dict[str, Value] = {
+            "stage": Stage.GATEWAY.value,
+            "prompt_tokens": len(asked.prompt_tokens),
+            "max_tokens": asked.max_tokens,
+        }
+        self._parts.evidence.record("request_admitted", self.owner, fields)
+        return sent
+
+    def _record_refused(self, refusal: Refusal) -> Refusal:
+        fields = {
+            "stage": refusal.stage.value,
+            "reason": refusal.reason.value,
+            "asked": refusal.asked,
+            "limit": refusal.limit,
+            "limit_name": refusal.limit_name,
+        }
+        self._parts.evidence.record("request_refused", self.owner, fields)
+        return refusal
+
+
+def _refused(arrived: Chunk | Ended) -> Refusal | None:
+    return refusal_of(arrived) if isinstance(arrived, Ended) else None
