@@ -185,7 +185,27 @@ def assert_served(stack: Served, limit: Limit, asked: int) -> None:
     told = (verdict["node"], verdict["outcome"], verdict["start"], verdict["stop"])
     assert told == (limit.decode, "admitted", 0, tokens)
     assert (verdict["expected_tokens"], len(verdict["pages"])) == (tokens, pages)
+    assert_witnessed(stack, limit, request, written, pages)
     stack.baseline()
+
+
+def assert_witnessed(stack: Served, limit: Limit, request: str, written: Entry, pages: int) -> None:
+    """Assert what somebody else than the node under test has to say about the bytes.
+
+    Decode counts what the writer stored into its window, and digests every page of it itself;
+    prefill has in its own books what it stored for a decode node.
+    """
+    fenced = stack.one("window_fenced", request=request)
+    assert (fenced["node"], fenced["bytes_written"]) == (limit.decode, written["bytes_written"])
+    assert written["bytes_written"] == pages * page_bytes(stack, limit.decode)
+    assert "integrity" in stack.one("verdict", request=request)["checks"]
+
+
+def page_bytes(stack: Served, node: str) -> int:
+    """Bytes of a page, as a node says what its pool was given."""
+    report = stack.status_of(node)["report"]
+    bytes_each: int = report["basis"]["memory_bytes"] // report["pages"]
+    return bytes_each
 
 
 def assert_refused(stack: Served, limit: Limit, asked: int) -> str:
@@ -207,13 +227,19 @@ def assert_refused(stack: Served, limit: Limit, asked: int) -> str:
     stack.baseline()
     records = stack.records
     records.last("request_refused", request=request, stage=limit.stage)
-    assert records.all("range_computed", request=request) == []
-    assert records.all("write_ended", request=request) == []
-    assert records.all("read_started", request=request) == []
+    assert_nothing_was_done(stack, request)
     refused = records.all("request_refused", request=request, stage=limit.stage)
     figures = [(r["reason"], r["asked"], r["limit"], r["limit_name"]) for r in refused]
     assert set(figures) == {("context_length", asked, limit.tokens, limit.name)}
     return request
+
+
+def assert_nothing_was_done(stack: Served, request: str) -> None:
+    """Assert that no node has computed, written or read anything, by the books of each."""
+    for event in ("range_computed", "write_ended", "read_started"):
+        assert stack.records.all(event, request=request) == []
+    for fenced in stack.records.all("window_fenced", request=request):
+        assert fenced["bytes_written"] == 0
 
 
 def roles(entries: list[Entry]) -> set[str]:
@@ -234,6 +260,8 @@ def test_the_nodes_refuse_what_is_over(nodes_alone: Served, limit: Limit, asked:
     if limit.stage == AT_DECODE:
         assert roles(refused) == {"decode"}
         assert granted == []
+        # Who witnesses it is prefill, which never heard of it.
+        assert records.all("request_admitted", request=request, role="prefill") == []
         return
     # The receiver's own record, not the sender's word for it.
     assert roles(refused) == {"prefill", "decode"}
@@ -244,6 +272,54 @@ def test_the_nodes_refuse_what_is_over(nodes_alone: Served, limit: Limit, asked:
     assert (fenced["fence"], fenced["bytes_written"]) == ("acknowledged", 0)
     (ended,) = records.all("request_ended", request=request, role="decode")
     assert (ended["end"], ended["generated_tokens"]) == ("rejected", 0)
+
+
+HUNDRED = 100
+MET_BY_NODES = [
+    (BY_NODES[0], "decode_pool_tokens", 1100 * PAGE_TOKENS),
+    (BY_NODES[1], "decode_pool_tokens", POOL_TOKENS),
+    (BY_NODES[2], "decode_pool_tokens", POOL_TOKENS),
+    (BY_NODES[3], "decode_pool_tokens", 80 * PAGE_TOKENS),
+    (BY_NODES[4], "decode_pool_tokens", 1100 * PAGE_TOKENS),
+]
+"""The first limit that a hundredfold of each meets: decode judges before prefill hears of it."""
+
+MET_BY_GATEWAY = [
+    (BY_GATEWAY[0], "route_prefill_tokens", POOL_TOKENS),
+    (BY_GATEWAY[1], "route_decode_tokens", POOL_TOKENS),
+    (BY_GATEWAY[2], "route_decode_tokens", POOL_TOKENS),
+    (BY_GATEWAY[3], "context_window", WINDOW_TOKENS),
+    (BY_GATEWAY[4], "context_window", WINDOW_TOKENS),
+    (BY_GATEWAY[5], "context_window", WINDOW_TOKENS),
+]
+"""The smallest limit of the route and of the promise: who keeps to it is refused for no other."""
+
+
+def hundredfold(stack: Served, limit: Limit, name: str, tokens: int) -> str:
+    """Ask for a hundredfold, assert which limit refused it and how far it came."""
+    _, response, request = ask(stack, limit, HUNDRED * limit.tokens)
+    error = error_of(response)
+    assert (response.status_code, error["limit_name"], error["limit"]) == (400, name, tokens)
+    assert error["asked"] >= HUNDRED * limit.tokens
+    stack.baseline()
+    assert_nothing_was_done(stack, request)
+    return request
+
+
+@pytest.mark.parametrize(("limit", "name", "tokens"), MET_BY_NODES)
+def test_the_nodes_refuse_a_hundredfold_by_the_first_limit_that_it_meets(
+    nodes_alone: Served, limit: Limit, name: str, tokens: int
+) -> None:
+    request = hundredfold(nodes_alone, limit, name, tokens)
+    assert roles(nodes_alone.records.all("request_refused", request=request)) == {"decode"}
+
+
+@pytest.mark.parametrize(("limit", "name", "tokens"), MET_BY_GATEWAY)
+def test_the_gateway_refuses_a_hundredfold_by_the_smallest_limit(
+    with_gateway: Served, limit: Limit, name: str, tokens: int
+) -> None:
+    request = hundredfold(with_gateway, limit, name, tokens)
+    assert roles(with_gateway.records.all("request_refused", request=request)) == {"gateway"}
 
 
 @pytest.mark.parametrize(("limit", "asked"), within(BY_GATEWAY))

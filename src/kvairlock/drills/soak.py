@@ -152,10 +152,10 @@ restart = false
 
 [gateway]
 port = 0
+ticket_s = {(profile.queue_ms + PREFILL_MS) // 1000 + 1}
 
 [commitment]
 context_tokens = {CONTEXT_TOKENS}
-ticket_s = {(profile.queue_ms + PREFILL_MS) // 1000 + 1}
 
 [[prefill]]
 name = "prefill-0"
