@@ -18,6 +18,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+LEFT_OUT = (None, b"", (1,))
+"""What a field may be that was left out."""
+
 Fits = Callable[[Any], bool]
 
 
@@ -58,12 +61,13 @@ def _fits_fields(kind: type[Any]) -> Fits:
 def says_the_same(plain: Any, found: Any) -> bool:
     """Whether a value, as plain data, is what untyped msgpack finds; more fields are no matter.
 
-    Refusals and greetings have fields that may be left out: then they are empty.
+    Refusals and greetings have fields that may be left out: then they are empty, and a greeting
+    without versions speaks the first.
     """
     match found:
         case dict():
             return isinstance(plain, dict) and all(
-                says_the_same(plain[name], value) if name in plain else value in (None, b"")
+                says_the_same(plain[name], value) if name in plain else value in LEFT_OUT
                 for name, value in found.items()
             )
         case list() | tuple():

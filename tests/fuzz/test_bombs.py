@@ -16,7 +16,7 @@ from kvairlock.wire.frames import HELLO
 from tests.fuzz import valid
 from tests.fuzz.odd import BOMBS, Raw, Tree, encode
 from tests.fuzz.oracles import HEAD
-from tests.fuzz.valid import HELLO_D, MESSAGES, RING, TICKET
+from tests.fuzz.valid import HELLO_D, MESSAGES, NEWEST, RING, TICKET
 
 PEAK_BYTES = 256 * 1024
 """A hundred times what is sent; honest messages of this size take some kilobytes."""
@@ -43,7 +43,7 @@ def ticket(fields: bytes) -> bytes:
 
 def reader(name: str) -> Callable[[bytes], object]:
     """Return what reads a message of a name from its fields."""
-    return lambda fields: codec.decode(body(name, fields))
+    return lambda fields: codec.decode(body(name, fields), NEWEST)
 
 
 READERS: dict[str, tuple[Tree, Callable[[bytes], object]]] = {
@@ -78,14 +78,14 @@ def test_a_bomb_in_any_field_costs_little_and_is_refused(name: str, bomb: bytes)
 @pytest.mark.parametrize("bomb", DEEP.values(), ids=DEEP)
 def test_a_bomb_in_place_of_an_envelope_is_refused(bomb: bytes) -> None:
     for data in (bomb, b"\x93" + bomb, b"\x93\xa4beat" + bomb, b"\x93\xa4beat\x90\x81" + bomb):
-        refused_within_memory(codec.decode, data)
+        refused_within_memory(lambda data: codec.decode(data, NEWEST), data)
 
 
 def test_the_measure_sees_what_a_decoder_takes() -> None:
     """An honest long message goes over the mark that bombs have to stay under."""
     long = {**valid.plain(MESSAGES["receipt"]), "digests": [2**63] * 50_000}
     tracemalloc.start()
-    codec.decode(body("receipt", encode(long)))
+    codec.decode(body("receipt", encode(long)), NEWEST)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak > PEAK_BYTES

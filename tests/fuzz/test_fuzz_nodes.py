@@ -108,7 +108,7 @@ def sayings(here: Scene) -> Make:
 def _odd_saying(rng: Random, said: tuple[Message, ...]) -> bytes:
     message = said[0] if rng.random() < 0.4 else rng.choice(said)
     speaker = bytes([rng.randrange(len(PEERS))])
-    body = codec.encode(message)
+    body = codec.encode(message, valid.NEWEST)
     tree = valid.plain(message)
     head = body[: len(body) - len(encode(tree))]
     match rng.randrange(8):
@@ -131,7 +131,7 @@ def _refusal(rng: Random) -> object:
 def read(data: bytes, right: Peer) -> tuple[Peer, Message] | None:
     """Return who says what in an input, if it is a message at all."""
     try:
-        return PEERS[data[0]](right), codec.decode(data[1:])
+        return PEERS[data[0]](right), codec.decode(data[1:], valid.NEWEST)
     except PeerMisbehaved:
         return None
 
@@ -157,7 +157,7 @@ def is_same(one: Message, other: Message, **relaxed: Any) -> bool:
     if type(one) is not type(other):
         return False
     pair: list[Any] = [one, other]
-    return len({codec.encode(replace(message, **relaxed)) for message in pair}) == 1
+    return len({codec.encode(replace(message, **relaxed), valid.NEWEST) for message in pair}) == 1
 
 
 # Push: decode waits for the receipt
@@ -430,9 +430,9 @@ def test_a_window_of_another_name_is_no_answer() -> None:
     """The campaign's oracle can say no."""
     here = waits_for_receipt()
     other = replace(here.right, window=WindowId("another"))
-    assert judge_receipt(b"\0" + codec.encode(other)) == "refused"
-    assert judge_receipt(b"\0" + codec.encode(here.right)) == "lands"
-    assert judge_receipt(b"\3" + codec.encode(here.right)) == "ignored"
+    assert judge_receipt(b"\0" + codec.encode(other, valid.NEWEST)) == "refused"
+    assert judge_receipt(b"\0" + codec.encode(here.right, valid.NEWEST)) == "lands"
+    assert judge_receipt(b"\3" + codec.encode(here.right, valid.NEWEST)) == "ignored"
 
 
 def test_a_lender_that_answers_anybody_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,13 +13,19 @@ from typing import Any
 import msgspec
 import pytest
 
+from kvairlock.core.checks import FULL
 from kvairlock.core.ends import End
 from kvairlock.core.errors import PeerMisbehaved, Reason, Refusal, Stage
 from kvairlock.core.guards import ALL_GUARDS
 from kvairlock.core.messages import Receipt
 from kvairlock.core.protocol import handoff
-from kvairlock.core.protocol.handoff import Expectation, judge_bytes, judge_statement
-from kvairlock.core.terms import Owner, TransferId, WindowId
+from kvairlock.core.protocol.handoff import (
+    Expectation,
+    Verdict,
+    judge_bytes,
+    judge_statement,
+)
+from kvairlock.core.terms import NodeName, Owner, Route, TransferId, WindowId
 from kvairlock.wire import codec
 from tests.fuzz import valid
 from tests.fuzz.campaign import fuzz, inputs, reached
@@ -35,6 +41,7 @@ WANT = Expectation(
     generations=(0, 1, 7),
 )
 LANDED = (0, 1, 2**64 - 1)
+ROUTE = Route(NodeName("p"), NodeName("d"))
 ONE_APART = {
     "itself": WANT,
     "attempt": replace(WANT, owner=Owner("alice", "r", 2)),
@@ -74,12 +81,12 @@ def statement(receipt: Receipt) -> bytes:
     The transfer's name finds the expectation and is not a part of it; what was reused is a figure
     for bills, within the range that was computed.
     """
-    return codec.encode(replace(receipt, transfer=TransferId(""), reused=0))
+    return codec.encode(replace(receipt, transfer=TransferId(""), reused=0), valid.NEWEST)
 
 
 RIGHT = {name: statement(perfect(want)) for name, want in ONE_APART.items()}
 PERFECT = [perfect(want) for want in ONE_APART.values()]
-BODIES = [codec.encode(receipt) for receipt in PERFECT]
+BODIES = [codec.encode(receipt, valid.NEWEST) for receipt in PERFECT]
 TREES = [valid.plain(receipt) for receipt in PERFECT]
 HEAD = BODIES[0][: len(BODIES[0]) - len(encode(TREES[0]))]
 
@@ -115,7 +122,7 @@ def near(rng: Random, name: str, value: Any) -> Any:
 
 def judge_receipt(data: bytes) -> str:
     try:
-        receipt = codec.decode(data)
+        receipt = codec.decode(data, valid.NEWEST)
     except PeerMisbehaved:
         return "no message"
     if not isinstance(receipt, Receipt):
@@ -129,12 +136,17 @@ def judge_receipt(data: bytes) -> str:
 def is_admitted(want: Expectation, receipt: Receipt, states: bytes) -> bool:
     """Whether the verifier admits; it must, exactly if the statement is the right one."""
     digests = LANDED[: want.pages]
-    stands = judge_statement(want, receipt, ALL_GUARDS).admitted
-    admitted = stands and judge_bytes(receipt.digests, digests, ALL_GUARDS).admitted
+    stands = judge_statement(want, receipt, ALL_GUARDS, ROUTE).admitted
+    admitted = stands and judge_all(receipt.digests, digests).admitted
     name = next(name for name, other in ONE_APART.items() if other is want)
     right = states == RIGHT[name] and 0 <= receipt.reused <= receipt.stop
     assert admitted == right, f"{name}: admitted={admitted}"
     return admitted
+
+
+def judge_all(stated: tuple[int, ...], landed: tuple[int, ...]) -> Verdict:
+    """Judge digests of all pages that landed."""
+    return judge_bytes(stated, landed, FULL.sample(len(landed), 0), ALL_GUARDS, ROUTE)
 
 
 @inputs(200_000)
@@ -152,7 +164,7 @@ def odd_digests(rng: Random) -> bytes:
 
 def judge_digests(data: bytes) -> str:
     stated, landed = read_digests(data)
-    verdict = judge_bytes(stated, landed, ALL_GUARDS)
+    verdict = judge_all(stated, landed)
     assert verdict.admitted == (stated == landed)
     if verdict.refusal is None:
         return "admitted"

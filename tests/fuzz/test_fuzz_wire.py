@@ -16,15 +16,13 @@ from kvairlock.core.messages import RequestTicket
 from kvairlock.wire import codec, frames, tickets
 from kvairlock.wire.frames import HELLO, MESSAGE, Hello, Session
 from kvairlock.wire.keys import Keyring
+from kvairlock.wire.versions import SPEAKS
 from tests.fuzz import valid
 from tests.fuzz.campaign import FEW, fuzz, inputs, reached
 from tests.fuzz.odd import ODD, changed, encode, fields_as_bytes, spliced
 from tests.fuzz.oracles import HEAD, fits, framed, is_signed, is_what_it_says
 from tests.fuzz.valid import HELLO_D, HELLO_P, MESSAGES, RING, THIEF, TICKET
 
-NAMES = tuple(MESSAGES)
-PLAIN = {name: valid.plain(message) for name, message in MESSAGES.items()}
-BODIES = {name: codec.encode(message) for name, message in MESSAGES.items()}
 REFUSED_BODY = frozenset({Reason.MALFORMED, Reason.VERSION})
 
 
@@ -32,36 +30,53 @@ def enveloped(name: object, must: object, body: bytes) -> bytes:
     return b"\x93" + encode(name) + encode(must) + body
 
 
-def odd_body(rng: Random) -> bytes:
-    """A message body that something was done to."""
-    name = rng.choice(NAMES)
-    match rng.randrange(8):
-        case 0 | 1:
-            return changed(rng, BODIES[name])
-        case 2:
-            return spliced(rng, BODIES[name], BODIES[rng.choice(NAMES)])
-        case 3:
-            must = rng.choice(([], list(PLAIN[name])[:2], ["more"], rng.choice(ODD)))
-            shown = rng.choice((name, name.upper(), rng.choice(NAMES), rng.choice(ODD)))
-            return enveloped(shown, must, encode(PLAIN[name]))
-    return enveloped(name, [], fields_as_bytes(rng, PLAIN[name]))
+class Bodies:
+    """The bodies of one version: valid ones, what is done to them, and how they are judged."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        forms = codec.FORMS[version]
+        said = {name: forms.down(MESSAGES[name]) for name in forms.types}
+        self.names = tuple(said)
+        self.plain = {name: valid.plain(form) for name, form in said.items()}
+        self.valid = {name: codec.encode(MESSAGES[name], version) for name in said}
+
+    def odd(self, rng: Random) -> bytes:
+        """A message body that something was done to."""
+        name = rng.choice(self.names)
+        match rng.randrange(8):
+            case 0 | 1:
+                return changed(rng, self.valid[name])
+            case 2:
+                return spliced(rng, self.valid[name], self.valid[rng.choice(self.names)])
+            case 3:
+                must = rng.choice(([], list(self.plain[name])[:2], ["more"], rng.choice(ODD)))
+                shown = rng.choice((name, name.upper(), rng.choice(self.names), rng.choice(ODD)))
+                return enveloped(shown, must, encode(self.plain[name]))
+        return enveloped(name, [], fields_as_bytes(rng, self.plain[name]))
+
+    def judge(self, data: bytes) -> str:
+        try:
+            message = codec.decode(data, self.version)
+        except PeerMisbehaved as error:
+            return error.reason
+        _, _, body = msgspec.msgpack.decode(data, type=tuple[str, list[str], msgspec.Raw])
+        said = codec.FORMS[self.version].down(message)
+        assert is_what_it_says(said, bytes(body)), message
+        again = codec.encode(message, self.version)
+        assert codec.encode(codec.decode(again, self.version), self.version) == again
+        return "accepted"
 
 
-def judge_body(data: bytes) -> str:
-    try:
-        message = codec.decode(data)
-    except PeerMisbehaved as error:
-        return error.reason
-    _, _, body = msgspec.msgpack.decode(data, type=tuple[str, list[str], msgspec.Raw])
-    assert is_what_it_says(message, bytes(body)), message
-    again = codec.encode(message)
-    assert codec.encode(codec.decode(again)) == again
-    return "accepted"
+BODIES = {version: Bodies(version) for version in SPEAKS}
+NEW = BODIES[valid.NEWEST]
 
 
-@inputs(400_000)
-def test_bodies(count: int) -> None:
-    outcomes = fuzz("body", count, odd_body, judge_body)
+@pytest.mark.parametrize("version", SPEAKS)
+@inputs(200_000)
+def test_bodies(count: int, version: int) -> None:
+    bodies = BODIES[version]
+    outcomes = fuzz(f"body of version {version}", count, bodies.odd, bodies.judge)
     assert set(outcomes) == {"accepted", *REFUSED_BODY}
 
 
@@ -111,7 +126,7 @@ def odd_frame(rng: Random) -> bytes:
             return HEAD.pack(*odd_head(rng, MESSAGE, 1, len(FRAME) - 60)) + FRAME[HEAD.size :]
         case 2:
             return spliced(rng, FRAME, HELLO_FRAME)
-    body = rng.choice((BODIES["cancel"], odd_body(rng)))
+    body = rng.choice((NEW.valid["cancel"], NEW.odd(rng)))
     head = odd_head(rng, MESSAGE, 1, len(body))
     return signed(rng.choice((RING, RING, RING, THIEF)), rng.choice(PURPOSES), head, body)
 
@@ -133,12 +148,12 @@ class Channel:
             message = self.session.open(frame)
         except (PeerMisbehaved, PeerIncompatible) as error:
             if in_turn and found is not None:
-                assert judge_body(found[2]) in REFUSED_BODY
+                assert NEW.judge(found[2]) in REFUSED_BODY
                 self.begin()
             return error.reason if isinstance(error, PeerMisbehaved) else "incompatible"
         assert in_turn, "accepted, and is not authentic or not in turn"
         assert found is not None
-        assert message == codec.decode(found[2])
+        assert message == codec.decode(found[2], valid.NEWEST)
         self.begin()
         return "accepted"
 
@@ -292,10 +307,10 @@ def test_the_oracle_finds_what_has_not_its_own_type(wrong: dict[str, object]) ->
 
 
 def test_the_oracle_finds_what_was_not_said() -> None:
-    receipt, body = MESSAGES["receipt"], encode(PLAIN["receipt"])
+    receipt, body = MESSAGES["receipt"], encode(NEW.plain["receipt"])
     assert is_what_it_says(receipt, body)
-    assert not is_what_it_says(receipt, encode({**PLAIN["receipt"], "stop": 4}))
-    assert not is_what_it_says(receipt, encode({**PLAIN["receipt"], "pages": [3]}))
+    assert not is_what_it_says(receipt, encode({**NEW.plain["receipt"], "stop": 4}))
+    assert not is_what_it_says(receipt, encode({**NEW.plain["receipt"], "pages": [3]}))
     assert not is_signed(RING.keys, b"new", "hello", SIGNED)
     assert is_signed(RING.keys, b"new", tickets.PURPOSE, SIGNED)
     assert framed(RING.keys, BACK, FRAME) is None

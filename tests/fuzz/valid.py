@@ -14,15 +14,17 @@ from kvairlock.core.terms import Incarnation, NodeName, Peer, Role
 from kvairlock.wire.codec import TYPES
 from kvairlock.wire.frames import Hello
 from kvairlock.wire.keys import KEY_BYTES, Keyring
+from kvairlock.wire.versions import SPEAKS
 from tests.fuzz.odd import Tree
 
+NEWEST = SPEAKS[-1]
 NEW, OLD, STRANGE = (bytes([n]) * KEY_BYTES for n in (1, 2, 3))
 RING = Keyring({"new": NEW, "old": OLD})
 THIEF = Keyring({"new": STRANGE})
 D = Peer(NodeName("d"), Role.DECODE, Incarnation("d-1"))
 P = Peer(NodeName("p"), Role.PREFILL, Incarnation("p-1"))
-HELLO_D = Hello(D, "p", bytes(16), "layout")
-HELLO_P = Hello(P, "d", b"\1" * 16, "layout", bytes(16))
+HELLO_D = Hello(D, "p", bytes(16), "layout", speaks=SPEAKS)
+HELLO_P = Hello(P, "d", b"\1" * 16, "layout", bytes(16), SPEAKS)
 
 _PLAIN: dict[Any, Any] = {bool: True, int: 3, float: 0.5, str: "r/1", bytes: b"bytes"}
 

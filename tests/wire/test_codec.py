@@ -12,13 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvairlock.core import messages
+from kvairlock.core.checks import CheckPolicy, Checks, Coverage
 from kvairlock.core.ends import End
 from kvairlock.core.errors import PeerMisbehaved, Reason, Refusal, Stage
+from kvairlock.core.guards import Guard, GuardMode, Relaxed
 from kvairlock.core.messages import Message
-from kvairlock.core.terms import NodeName, Owner, TransferId, WindowId
+from kvairlock.core.promise.capacity import CapacityReport
+from kvairlock.core.terms import Incarnation, NodeName, Owner, Role, Route, TransferId, WindowId
 from kvairlock.wire import codec
+from kvairlock.wire.versions import SPEAKS
 
 KINDS: tuple[type[Any], ...] = get_args(Message)
+NEWEST = SPEAKS[-1]
+each_version = pytest.mark.parametrize("version", SPEAKS)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 PLAIN: dict[Any, st.SearchStrategy[Any]] = {
@@ -64,7 +70,7 @@ def test_every_message_comes_back_as_it_was(kind: type[Any]) -> None:
     @settings(max_examples=30)
     @given(values_of(kind))
     def check(message: Message) -> None:
-        again = codec.decode(codec.encode(message))
+        again = codec.decode(codec.encode(message, NEWEST), NEWEST)
         assert again == message
         assert type(again) is kind
 
@@ -73,7 +79,32 @@ def test_every_message_comes_back_as_it_was(kind: type[Any]) -> None:
 
 def test_every_message_has_one_name() -> None:
     assert set(codec.TYPES.values()) == set(KINDS)
-    assert all(name == kind.__name__.lower() for name, kind in codec.TYPES.items())
+    for forms in codec.FORMS.values():
+        assert all(name == kind.__name__.lower() for name, kind in forms.types.items())
+
+
+def parts_of(hint: Any) -> set[type[Any]]:
+    """All dataclasses that a value of this type can hold."""
+    hint = getattr(hint, "__supertype__", hint)
+    found = set().union(*(parts_of(h) for h in get_args(hint) if h is not ...))
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        found |= {hint}.union(*(parts_of(h) for h in get_type_hints(hint).values()))
+    return found
+
+
+def test_nothing_that_crosses_has_a_default() -> None:
+    """What is missing is refused; only a refusal may come without figures."""
+    kinds = {kind for forms in codec.FORMS.values() for kind in forms.types.values()}
+    crossing = set().union(*map(parts_of, kinds)) - {Refusal}
+    assert len(crossing) > len(kinds)
+    optional = {
+        f"{kind.__name__}.{field.name}"
+        for kind in crossing
+        for field in dataclasses.fields(kind)
+        if field.default is not dataclasses.MISSING
+        or field.default_factory is not dataclasses.MISSING
+    }
+    assert not optional
 
 
 RECEIPT = messages.Receipt(
@@ -116,13 +147,59 @@ SUBMIT = messages.Submit(
     prefill=NodeName("p"),
     nonce="n",
 )
-EXAMPLES: dict[str, Message] = {"receipt": RECEIPT, "grant": GRANT, "submit": SUBMIT}
+ROUTE = Route(NodeName("p"), NodeName("d"))
+RELAXED = Relaxed(
+    ROUTE, Guard.INTEGRITY, GuardMode.ENFORCING, Checks(CheckPolicy.SAMPLED, 0.25), "pilot"
+)
+COVERAGE = Coverage(ROUTE, 5, 4, 3, 2, 1)
+STATUS = messages.NodeStatus(
+    report=CapacityReport(
+        node=NodeName("p"),
+        role=Role.PREFILL,
+        incarnation=Incarnation("p-1"),
+        epoch=3,
+        fingerprint="f",
+        basis=None,
+        page_tokens=16,
+        pages=8,
+        landing_pages=0,
+        windows=0,
+        context_tokens=4096,
+        groups=(),
+    ),
+    pages={"free": 8},
+    windows=0,
+    windows_draining=0,
+    requests={},
+    links=(NodeName("d"),),
+    counters={"steps": 1},
+    fences={},
+    points=(),
+    relaxed=(RELAXED,),
+    coverage=(COVERAGE,),
+)
+EXAMPLES: dict[str, Message] = {
+    "receipt": RECEIPT,
+    "grant": GRANT,
+    "submit": SUBMIT,
+    "nodestatus": STATUS,
+}
 
 
-def parts(message: Message) -> dict[str, Any]:
-    """The fields of a message as plain values, to be tampered with."""
-    body: dict[str, Any] = msgspec.to_builtins(message, builtin_types=(bytes,))
+def parts(message: Message, version: int = NEWEST) -> dict[str, Any]:
+    """What a version says for a message, as plain values to be tampered with."""
+    said = codec.FORMS[version].down(message)
+    body: dict[str, Any] = msgspec.to_builtins(said, builtin_types=(bytes,))
     return body
+
+
+FIELDS = [
+    (version, name, field)
+    for version in SPEAKS
+    for name, message in EXAMPLES.items()
+    for field in parts(message, version)
+]
+each_field = pytest.mark.parametrize(("version", "name", "field"), FIELDS)
 
 
 def enveloped(name: Any, must: Any, body: Any) -> bytes:
@@ -132,14 +209,14 @@ def enveloped(name: Any, must: Any, body: Any) -> bytes:
 def taken(data: bytes) -> Message | Reason:
     """The message, or why there is none; any other error is the test's failure."""
     try:
-        return codec.decode(data)
+        return codec.decode(data, NEWEST)
     except PeerMisbehaved as error:
         return error.reason
 
 
-def refused(data: bytes) -> PeerMisbehaved:
+def refused(data: bytes, version: int = NEWEST) -> PeerMisbehaved:
     with pytest.raises(PeerMisbehaved) as caught:
-        codec.decode(data)
+        codec.decode(data, version)
     return caught.value
 
 
@@ -170,36 +247,46 @@ def test_an_impossible_number_of_alternatives_is_refused(alternatives: int) -> N
 
 
 def test_a_digest_uses_all_64_bits() -> None:
-    again = codec.decode(codec.encode(RECEIPT))
+    again = codec.decode(codec.encode(RECEIPT, NEWEST), NEWEST)
     assert isinstance(again, messages.Receipt)
     assert again.digests[1] == 2**64 - 1
 
 
+@each_version
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_tampered_bodies_start_from_one_that_is_taken(name: str) -> None:
-    assert codec.decode(enveloped(name, [], parts(EXAMPLES[name]))) == EXAMPLES[name]
+def test_the_tampered_bodies_start_from_one_that_is_taken(name: str, version: int) -> None:
+    message, forms = EXAMPLES[name], codec.FORMS[version]
+    read = codec.decode(enveloped(name, [], parts(message, version)), version)
+    assert read == forms.up(forms.down(message))
 
 
-@pytest.mark.parametrize(
-    ("name", "field"),
-    [(name, f.name) for name, m in EXAMPLES.items() for f in dataclasses.fields(m)],
-)
-def test_a_missing_field_is_refused_and_named(name: str, field: str) -> None:
-    body = parts(EXAMPLES[name])
+@each_field
+def test_a_missing_field_is_refused_and_named(version: int, name: str, field: str) -> None:
+    body = parts(EXAMPLES[name], version)
     del body[field]
-    error = refused(enveloped(name, [], body))
+    error = refused(enveloped(name, [], body), version)
     assert error.reason is Reason.MALFORMED
     assert field in str(error)
 
 
-@pytest.mark.parametrize(
-    ("name", "field"),
-    [(name, f.name) for name, m in EXAMPLES.items() for f in dataclasses.fields(m)],
-)
-@pytest.mark.parametrize("value", [{"a": 1}, 1.5, True], ids=["map", "float", "bool"])
-def test_a_field_of_a_wrong_type_is_refused(name: str, field: str, value: object) -> None:
-    body = {**parts(EXAMPLES[name]), field: value}
-    assert refused(enveloped(name, [], body)).reason is Reason.MALFORMED
+@each_field
+@pytest.mark.parametrize("value", [{"a": 1.5}, 1.5, True], ids=["map", "float", "bool"])
+def test_a_field_of_a_wrong_type_is_refused(
+    version: int, name: str, field: str, value: object
+) -> None:
+    body = {**parts(EXAMPLES[name], version), field: value}
+    assert refused(enveloped(name, [], body), version).reason is Reason.MALFORMED
+
+
+@each_field
+def test_a_field_that_must_be_understood_and_is_not_is_refused(
+    version: int, name: str, field: str
+) -> None:
+    body = parts(EXAMPLES[name], version)
+    body[f"{field}_too"] = body[field]
+    error = refused(enveloped(name, [field, f"{field}_too"], body), version)
+    assert error.reason is Reason.VERSION
+    assert name in str(error)
 
 
 @pytest.mark.parametrize(
@@ -223,15 +310,17 @@ def test_an_unknown_value_of_a_closed_set_is_refused(
     assert refused(enveloped(name, [], body)).reason is Reason.MALFORMED
 
 
+@each_version
 @pytest.mark.parametrize("name", ["", "nothing", "Receipt", "receipt ", "hello", "requestticket"])
-def test_an_unknown_type_is_refused_by_version(name: str) -> None:
-    assert refused(enveloped(name, [], parts(RECEIPT))).reason is Reason.VERSION
+def test_an_unknown_type_is_refused_by_version(name: str, version: int) -> None:
+    assert refused(enveloped(name, [], parts(RECEIPT)), version).reason is Reason.VERSION
 
 
-def test_an_unknown_field_is_ignored_unless_it_must_be_understood() -> None:
+@each_version
+def test_an_unknown_field_is_ignored_unless_it_must_be_understood(version: int) -> None:
     body = {**parts(RECEIPT), "colour": "red"}
-    assert codec.decode(enveloped("receipt", ["stop"], body)) == RECEIPT
-    error = refused(enveloped("receipt", ["stop", "colour"], body))
+    assert codec.decode(enveloped("receipt", ["stop"], body), version) == RECEIPT
+    error = refused(enveloped("receipt", ["stop", "colour"], body), version)
     assert error.reason is Reason.VERSION
     assert "receipt" in str(error)
 
@@ -256,7 +345,7 @@ def test_a_field_of_another_message_is_not_understood() -> None:
         enveloped("beat", [1], {}),
         enveloped("beat", [], []),
         enveloped("beat", [], None),
-        codec.encode(messages.Beat()) + b"\0",
+        codec.encode(messages.Beat(), NEWEST) + b"\0",
         enveloped("cancel", [], {"transfer": "r/1"})[:-1],
     ],
 )
@@ -265,7 +354,7 @@ def test_what_is_no_envelope_is_refused(data: bytes) -> None:
 
 
 def test_a_truncated_body_is_refused_at_every_length() -> None:
-    data = codec.encode(RECEIPT)
+    data = codec.encode(RECEIPT, NEWEST)
     for length in range(len(data)):
         assert refused(data[:length]).reason in {Reason.MALFORMED, Reason.VERSION}
 
@@ -300,12 +389,12 @@ def test_random_bytes_are_refused_and_nothing_else_happens(data: bytes) -> None:
     if isinstance(found, Reason):
         assert found in {Reason.MALFORMED, Reason.VERSION}
     else:
-        assert codec.decode(codec.encode(found)) == found
+        assert codec.decode(codec.encode(found, NEWEST), NEWEST) == found
 
 
 @settings(max_examples=500)
 @given(
-    st.sampled_from([codec.encode(m) for m in EXAMPLES.values()]),
+    st.sampled_from([codec.encode(m, NEWEST) for m in EXAMPLES.values()]),
     st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=4),
 )
 def test_bodies_with_changed_bytes_are_messages_or_refused(

@@ -202,7 +202,7 @@ def test_a_hello_is_no_message_and_a_message_no_hello() -> None:
     with pytest.raises(PeerMisbehaved) as caught:
         frames.open_hello(RING, decode.seal(CANCEL))
     assert caught.value.reason is Reason.FORGED
-    odd = signed(RING, purpose(HELLO_D, HELLO_P), HELLO, 1, codec.encode(CANCEL))
+    odd = signed(RING, purpose(HELLO_D, HELLO_P), HELLO, 1, codec.encode(CANCEL, 1))
     assert refused(prefill, odd) is Reason.MALFORMED
 
 

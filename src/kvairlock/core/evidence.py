@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 SCHEMA_VERSION = 2
+SCHEMAS_READ = (1, SCHEMA_VERSION)
+"""What readers of evidence here understand. Schema 1, of 0.1.0, has fewer events and fields: what is
+not there was not recorded, and counts as missing."""
 
 
 class Sensitivity(StrEnum):
@@ -66,6 +69,16 @@ _WHO = {"tenant": _TENANT, "request": _REQUEST}
 _PAGES = _spans("page", "which pages")
 _GENERATIONS = _spans("count", "in which of their lives")
 
+_RELAXED = Field(Kind.TEXTS, "", "what does not enforce or is checked in part, on which route")
+_WAIVER = {
+    "waiver": _text("which waiver"),
+    "relaxes": _RELAXED,
+    "conditions": _text("under which conditions it may be used"),
+    "owner": _text("the team or role that answers for it"),
+    "expires_unix_s": _number("s", "until when it may be in force"),
+    "evidence": _text("what must be seen before it may be widened"),
+}
+
 ENVELOPE: dict[str, Field] = {
     "schema": _number("version", "how to read the record"),
     "event": _text("which row of the schema"),
@@ -83,6 +96,26 @@ EVENTS: dict[str, dict[str, Field]] = {
         "landing": _text("how remote writes become pages"),
         "pages": _number("page", "capacity as measured"),
         "fingerprint": _text("what the capacity depends on"),
+        "relaxed": _RELAXED,
+    },
+    "guards_changed": {"relaxed": _RELAXED},
+    "waiver_began": {**_WAIVER},
+    "waiver_expired": {**_WAIVER},
+    "capacity_reported": {
+        "epoch": _number("count", "which of the reports of this life is true"),
+        "pages": _number("page", "what requests may have"),
+        "landing_pages": _number("page", "what one request may land (decode)"),
+        "windows": _number("count", "windows that may be mapped at one time (decode)"),
+        "context_tokens": _number("token", "longest context of the model"),
+        "fingerprint": _text("what the figures depend on"),
+        "cause": _text("why it was reported: at the start, or resized"),
+    },
+    "commitment_checked": {
+        "outcome": _text("whether what is promised is held by what the nodes report now"),
+        "violations": Field(Kind.TEXTS, "", "what is not, with figures, route and node"),
+        "promised_tokens": _number("token", "context window as configured; 0 promises none"),
+        "published_tokens": _number("token", "context window as advertised from now on"),
+        "published_output_tokens": _number("token", "max_tokens as advertised; 0 sets no limit"),
     },
     "node_closed": {"records": _number("count", "a lost tail shows")},
     "beat": {"records": _number("count", "a silent node shows")},
@@ -106,6 +139,16 @@ EVENTS: dict[str, dict[str, Field]] = {
         "before": Field(Kind.TEXT, "", "which attempt it follows", 90, Sensitivity.PSEUDONYM),
         "attempt": _number("count", "how many there were"),
         "reason": _text("why the one before came to nothing"),
+    },
+    "would_refuse": {
+        **_WHO,
+        "guard": _text("which guard only observes"),
+        "route": _text("on which route"),
+        "stage": _text("where it would have been refused"),
+        "reason": _text("why"),
+        "asked": _number("", "the figure that was over"),
+        "limit": _number("", "the limit that it was over"),
+        "limit_name": _text("which limit"),
     },
     "parameters_stripped": {**_WHO, "names": Field(Kind.TEXTS, "", "what a client tried to send")},
     "request_recomputed": {
@@ -213,6 +256,11 @@ EVENTS: dict[str, dict[str, Field]] = {
         **_WHO,
         "outcome": _text("admitted or the reason"),
         "checks": Field(Kind.TEXTS, "", "which checks ran and passed"),
+        "observed": Field(
+            Kind.TEXTS, "", "which checks failed and only observe: evidence is missing"
+        ),
+        "policy": _text("which landed pages were digested; empty if none landed"),
+        "verified": _spans("page", "which pages have the stated digest; no other is verified"),
         "start": _number("token", "confirmed range"),
         "stop": _number("token", "confirmed range"),
         "expected_tokens": _number("token", "what decode expected by its own figures"),
@@ -245,8 +293,58 @@ EVENTS: dict[str, dict[str, Field]] = {
         "reason": _text("why it changed nothing"),
     },
     "frame_refused": {"peer": _text("on which channel"), "reason": _text("why")},
+    "channel_opened": {
+        "peer": _text("with whom"),
+        "peer_incarnation": _text("in which life"),
+        "messages": _number("version", "what an earlier version has no field for was never said"),
+    },
     "peer_up": {"peer": _text("who"), "peer_incarnation": _text("in which life")},
     "peer_lost": {"peer": _text("who"), "peer_incarnation": _text("in which life")},
+    "breaker_opened": {
+        "route": _text("which route takes no requests any more"),
+        "was": _text("its state before; open if it comes back open after a restart"),
+        "condition": _text("which condition was met, of those written down before"),
+        "count": _number("count", "how many failures counted"),
+        "limit": _number("count", "how many open it"),
+        "reason": _text("reason of the last of them, if requests failed"),
+        "stage": _text("where that was decided"),
+        "detail": _text("what else there is to say"),
+    },
+    "breaker_half_open": {
+        "route": _text("which route is on trial"),
+        "was": _text("its state before"),
+    },
+    "breaker_closed": {
+        "route": _text("which route takes requests again"),
+        "was": _text("its state before"),
+    },
+    "recovery_recorded": {
+        "route": _text("of which route"),
+        "record": _text("which of the three records"),
+        "facts": Field(Kind.TEXTS, "", "what was seen, with the figures"),
+        "incarnations": Field(Kind.TEXTS, "", "of which life of prefill and decode it speaks"),
+        "epochs": _spans("count", "of which of their reports"),
+        "fingerprints": Field(Kind.TEXTS, "", "of which configuration of theirs"),
+    },
+    "boundary_replayed": {
+        **_WHO,
+        "route": _text("which route was asked for more than it holds"),
+        "limit_of": _text("which node's limit was tried"),
+        "prompt_tokens": _number("token", "what was asked"),
+        "max_tokens": _number("token", "what was asked"),
+        "answer": _text("what came of it"),
+        "reason": _text("why it was refused"),
+        "stage": _text("where it was refused"),
+        "asked": _number("", "the figure that was over, by the node's own statement"),
+        "limit": _number("", "the limit that it was over"),
+        "limit_name": _text("which limit"),
+    },
+    "tenant_fault": {
+        **_WHO,
+        "fault": _text("what its client did wrong; it counts against no route"),
+        "faults": _number("count", "how many there were within a minute"),
+        "limit": _number("count", "how many there may be; 0 if no limit is set"),
+    },
     "invariant_broken": {"invariant": _text("which"), "detail": _text("where")},
     "failpoint": {"point": _text("which"), "action": _text("armed, reached or released")},
 }

@@ -4,6 +4,7 @@
     gateway <--Chunk, Ended---- decode <----Released, Receipt------ prefill
                                 decode --Claim, Validate, Release-> prefill      (pull)
                                 decode <-Lent, Validated, Returned- prefill
+    gateway --Inspect, Resize, Drill--> any node --NodeStatus--> gateway
 
 Every field is required: a missing one is a refusal, not a default. Durations travel, instants do
 not. Page lists and digests stay between nodes; a router carries only the request ticket.
@@ -14,8 +15,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from kvairlock.core.checks import Coverage
 from kvairlock.core.ends import End
 from kvairlock.core.errors import Refusal
+from kvairlock.core.guards import Relaxed
 from kvairlock.core.promise.capacity import CapacityReport
 from kvairlock.core.terms import NodeName, Owner, Peer, Reader, Role, TransferId, WindowId
 
@@ -411,6 +414,10 @@ class NodeStatus:
         counters: Totals since the start, by name.
         fences: Number of releases by the evidence they rest on.
         points: Failpoints that hold a thread now (drill mode only).
+        relaxed: What does not enforce, or is checked in part, on the node's routes; None if that is
+            not stated (version 1), so that it is unknown.
+        coverage: Page reads by what vouched for the pages, for each route of a decode node; None if
+            that is not stated (version 1), so that nothing vouches for them.
     """
 
     report: CapacityReport
@@ -422,11 +429,24 @@ class NodeStatus:
     counters: dict[str, int]
     fences: dict[str, int]
     points: tuple[str, ...]
+    relaxed: tuple[Relaxed, ...] | None
+    coverage: tuple[Coverage, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Inspect:
     """Gateway to any node: answer with a `NodeStatus` now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """Gateway to any node: an operator gives pages to requests or takes them away, at run-time.
+
+    Args:
+        pages: How many pages requests may have from now on, from 0 to those that were mapped.
+    """
+
+    pages: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,6 +487,7 @@ Message = (
     | Ended
     | NodeStatus
     | Inspect
+    | Resize
     | Beat
     | Drill
 )
@@ -491,6 +512,7 @@ SENDERS: dict[type[Message], frozenset[Role]] = {
     Ended: frozenset({Role.DECODE}),
     NodeStatus: frozenset({Role.PREFILL, Role.DECODE}),
     Inspect: frozenset({Role.GATEWAY}),
+    Resize: frozenset({Role.GATEWAY}),
     Beat: _ANY,
     Drill: frozenset({Role.GATEWAY}),
 }

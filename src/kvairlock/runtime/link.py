@@ -19,6 +19,7 @@ from anyio.abc import SocketStream, TaskStatus, UNIXSocketStream
 from kvairlock.core.errors import Misuse, PeerIncompatible, PeerMisbehaved, Reason
 from kvairlock.core.messages import Beat, Grant, Message
 from kvairlock.core.terms import NodeName, Peer
+from kvairlock.wire import codec
 from kvairlock.wire.frames import (
     HEADER,
     NONCE_BYTES,
@@ -29,6 +30,7 @@ from kvairlock.wire.frames import (
     seal_hello,
 )
 from kvairlock.wire.keys import Keyring
+from kvairlock.wire.versions import SPEAKS, Versions
 
 READ_BYTES = 256 * 1024
 FILES_MAX = 16
@@ -50,17 +52,19 @@ class Identity:
         ring: The cluster's keys.
         layout: Digest of the model layout; empty for a process that holds no pages.
         verify: False only in drills in which the `frame` guard is off.
+        speaks: The versions of the messages that it speaks.
     """
 
     peer: Peer
     ring: Keyring
     layout: str = ""
     verify: bool = True
+    speaks: Versions = SPEAKS
 
     def hello(self, to: str, answers: bytes = b"") -> Hello:
         """Return a fresh hello for one channel, in answer to another's nonce or as the first."""
         nonce = secrets.token_bytes(NONCE_BYTES)
-        return Hello(self.peer, to, nonce, self.layout, answers)
+        return Hello(self.peer, to, nonce, self.layout, answers, self.speaks)
 
 
 class Link:
@@ -77,9 +81,17 @@ class Link:
     @property
     def peer(self) -> Peer:
         """Who is on the other end, as its hello authenticated it."""
-        if self.hello is None:
-            raise Misuse("the channel is not open yet")
-        return self.hello.peer
+        return self._theirs.peer
+
+    @property
+    def speaks(self) -> Versions:
+        """The versions of the messages that the other end speaks, as its hello states them."""
+        return self._theirs.speaks
+
+    @property
+    def version(self) -> int:
+        """The version of the messages that both ends agreed on."""
+        return self._opened.version
 
     @property
     def stream(self) -> UNIXSocketStream:
@@ -91,7 +103,7 @@ class Link:
 
         Raises:
             PeerMisbehaved: Theirs is forged or for somebody else.
-            PeerIncompatible: Theirs is of another version, or holds another page layout.
+            PeerIncompatible: Theirs speaks no version of ours, or holds another page layout.
             ChannelClosed: They left.
         """
         mine = me.hello(to)
@@ -102,27 +114,32 @@ class Link:
         self._open(me, mine, theirs)
         await self.send(Beat())
 
-    async def answer(self, me: Identity) -> None:
+    async def answer(self, me: Identity, admits: Callable[[Peer], bool]) -> None:
         """Do what `greet` does, from the listening end: the first frame proves who dialled.
 
         A hello alone proves nothing: it may be an old one. Only its sender can derive the session.
         """
         theirs = open_hello(me.ring, await self._frame(), me.verify)
+        if not admits(theirs.peer):
+            raise ChannelClosed
         mine = me.hello(theirs.peer.node, theirs.nonce)
         await self._put(seal_hello(me.ring, mine))
         self._open(me, mine, theirs)
         await self.receive()
 
+    def can_say(self, kind: type[Message]) -> bool:
+        """Whether the version that was agreed on has a form for messages of a kind."""
+        return codec.can_say(kind, self.version)
+
     async def send(self, message: Message, file: int | None = None) -> None:
         """Send a message, with a file descriptor beside it if given.
 
         Raises:
+            PeerIncompatible: The version that was agreed on has no form for it; nothing was sent.
             ChannelClosed: They left.
         """
-        if self._session is None:
-            raise Misuse("the channel is not open yet")
         async with self._lock:
-            await self._put(self._session.seal(message), file)
+            await self._put(self._opened.seal(message), file)
 
     async def receive(self) -> tuple[Message, int | None]:
         """Return the next message and, with a grant, the file descriptor that came with it.
@@ -132,9 +149,7 @@ class Link:
             PeerIncompatible: The frame is of another version.
             ChannelClosed: They left.
         """
-        if self._session is None:
-            raise Misuse("the channel is not open yet")
-        message = self._session.open(await self._frame())
+        message = self._opened.open(await self._frame())
         if not isinstance(message, Grant):
             return message, None
         return message, self._take_file(message)
@@ -154,6 +169,18 @@ class Link:
             os.close(self._files.popleft())
         with anyio.CancelScope(shield=True):
             await self._stream.aclose()
+
+    @property
+    def _theirs(self) -> Hello:
+        if self.hello is None:
+            raise Misuse("the channel is not open yet")
+        return self.hello
+
+    @property
+    def _opened(self) -> Session:
+        if self._session is None:
+            raise Misuse("the channel is not open yet")
+        return self._session
 
     def _open(self, me: Identity, mine: Hello, theirs: Hello) -> None:
         self._session = Session(me.ring, mine, theirs, verify=me.verify)
@@ -224,12 +251,18 @@ async def dial(path: Path, me: Identity, to: NodeName) -> Link:
     return link
 
 
+def everybody(peer: Peer) -> bool:
+    """Admit whoever authenticates."""
+    return True
+
+
 async def serve(
     path: Path,
     me: Identity,
     handle: Callable[[Link], Awaitable[None]],
     refused: Callable[[Exception], None],
     task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    admits: Callable[[Peer], bool] = everybody,
 ) -> None:
     """Listen on a socket in a folder that only this user can enter, until cancelled.
 
@@ -239,6 +272,7 @@ async def serve(
         handle: Called with each authenticated channel; the channel closes when it returns.
         refused: Told why a channel was refused.
         task_status: Told once peers can connect.
+        admits: Whether a peer may connect at all now; who may not is left without an answer.
     """
     listener = await anyio.create_unix_listener(path, mode=0o600)
 
@@ -247,7 +281,7 @@ async def serve(
         link = Link(stream)
         try:
             with anyio.fail_after(GREETING_S):
-                await link.answer(me)
+                await link.answer(me, admits)
             await handle(link)
         except (PeerMisbehaved, PeerIncompatible) as error:
             refused(error)

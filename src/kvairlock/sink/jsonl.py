@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from kvairlock.core.errors import InvariantBroken
-from kvairlock.core.evidence import ENVELOPE, EVENTS, SCHEMA_VERSION, Kind
+from kvairlock.core.errors import InvariantBroken, KvairlockError
+from kvairlock.core.evidence import ENVELOPE, EVENTS, SCHEMA_VERSION, SCHEMAS_READ, Kind
 from kvairlock.core.terms import Owner, Peer
 from kvairlock.runtime import clock
 from kvairlock.wire import keys
@@ -33,6 +33,12 @@ _PYTHON = {
     Kind.INTEGERS: tuple,
     Kind.TEXTS: tuple,
 }
+
+
+class SchemaUnknown(KvairlockError):
+    """Evidence of a schema that is not understood here; the message says which."""
+
+    code = "evidence_schema_unknown"
 
 
 class JsonLines:
@@ -179,7 +185,10 @@ def read(path: Path) -> list[dict[str, object]]:
     """Read a file of evidence; a torn line is passed over, and shows as a gap in the numbers.
 
     Args:
-        path: A file that `JsonLines` wrote, or is writing.
+        path: A file that `JsonLines` wrote, or is writing, of this release or of an earlier one.
+
+    Raises:
+        SchemaUnknown: A record has a schema that is not read here: its fields may mean anything.
     """
     records: list[dict[str, object]] = []
     for line in path.read_bytes().split(b"\n"):
@@ -187,4 +196,8 @@ def read(path: Path) -> list[dict[str, object]]:
             record = json.loads(line)
             if isinstance(record, dict) and set(ENVELOPE) <= set(record):
                 records.append(record)
+    for record in records:
+        if record["schema"] not in SCHEMAS_READ:
+            known = ", ".join(map(str, SCHEMAS_READ))
+            raise SchemaUnknown(f"{path.name} is of schema {record['schema']!r}; read are {known}")
     return records

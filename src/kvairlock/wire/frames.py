@@ -7,6 +7,9 @@ first frame of the session confirms both, so that an old hello opens nothing. Fr
 direction derives its own session, so that a frame can be neither reflected, nor replayed on another
 channel, nor repeated or left out on its own. The MAC is computed over the bytes as received, before
 anything is parsed.
+
+The version in the header is that of the frame. Which version of the messages is in it was agreed by
+the hellos: each states what its process speaks.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from kvairlock.core.messages import Message
 from kvairlock.core.terms import Peer
 from kvairlock.wire import codec
 from kvairlock.wire.keys import KEY_ID_BYTES, MAC_BYTES, Keyring
+from kvairlock.wire.versions import UNSTATED, Versions, agree, are_plausible
 
 VERSION = 1
 MAGIC = b"KV"
@@ -40,6 +44,8 @@ class Hello:
         nonce: 16 fresh random bytes.
         layout: Digest of the model layout, or empty for a process that holds no pages.
         answers: The nonce of the hello that this one answers; empty in the first of the two.
+        speaks: The versions of the messages that it speaks. 0.1.0 does not say: a hello without
+            them speaks version 1, by the definition of version 1.
     """
 
     peer: Peer
@@ -47,6 +53,7 @@ class Hello:
     nonce: bytes
     layout: str
     answers: bytes = b""
+    speaks: Versions = UNSTATED
 
 
 def frame_bytes(header: bytes) -> int:
@@ -110,6 +117,8 @@ def open_hello(ring: Keyring, frame: bytes, verify: bool = True) -> Hello:
         raise PeerMisbehaved(Reason.MALFORMED, f"hello: {error}") from None
     if len(hello.nonce) != NONCE_BYTES:
         raise PeerMisbehaved(Reason.MALFORMED, "hello: nonce of another length")
+    if not are_plausible(hello.speaks):
+        raise PeerMisbehaved(Reason.MALFORMED, "hello: versions that no process speaks")
     return hello
 
 
@@ -129,6 +138,7 @@ class Session:
 
     Raises:
         PeerMisbehaved: The other side wanted to speak to somebody else (`identity`).
+        PeerIncompatible: There is no version of the messages that both speak.
     """
 
     def __init__(self, ring: Keyring, mine: Hello, theirs: Hello, *, verify: bool = True) -> None:
@@ -136,6 +146,8 @@ class Session:
             raise PeerMisbehaved(Reason.IDENTITY, "the peer wanted to reach another process")
         if theirs.nonce == mine.nonce:
             raise PeerMisbehaved(Reason.REPLAYED, "the peer repeats our own hello")
+        self.version = agree(mine.speaks, theirs.speaks)
+        """The version of the messages on this channel."""
         self._ring, self._verify = ring, verify
         nonces = b"".join(sorted((mine.nonce, theirs.nonce))).hex()
         self._sends = _purpose(nonces, mine.peer, theirs.peer)
@@ -143,9 +155,14 @@ class Session:
         self._sent = self._received = 0
 
     def seal(self, message: Message) -> bytes:
-        """Return the next frame of our direction."""
+        """Return the next frame of our direction.
+
+        Raises:
+            PeerIncompatible: The agreed version has no form for the message; nothing was sealed.
+        """
+        body = codec.encode(message, self.version)
         self._sent += 1
-        return _seal(self._ring, self._sends, MESSAGE, self._sent, codec.encode(message))
+        return _seal(self._ring, self._sends, MESSAGE, self._sent, body)
 
     def open(self, frame: bytes) -> Message:
         """Read the next frame of the other direction.
@@ -158,4 +175,4 @@ class Session:
         if self._verify and sequence != self._received + 1:
             raise PeerMisbehaved(Reason.REPLAYED, "a frame was repeated or is missing")
         self._received = sequence
-        return codec.decode(body)
+        return codec.decode(body, self.version)

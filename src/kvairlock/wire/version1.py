@@ -1,0 +1,146 @@
+"""Version 1 of the messages, as 0.1.0 says them: the forms that differ now, and what they mean.
+
+    what a 0.1.0 node says  ->  form of version 1  --up-->    message of today
+    what a 0.1.0 node hears <-  form of version 1  <--down--  message of today
+
+Nothing here is guessed. `up` gives what version 1 defines, or that it says nothing: what a node
+does not state is unknown, and whoever needs it must treat it as missing. `down` leaves out what no
+process of version 1 acts on. All other messages are the same in both versions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kvairlock.core import messages
+from kvairlock.core.messages import Message
+from kvairlock.core.promise import capacity
+from kvairlock.core.terms import Incarnation, NodeName, Role
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityReport:
+    """A capacity report as version 1 has it; the fields are those of today's."""
+
+    node: NodeName
+    role: Role
+    incarnation: Incarnation
+    fingerprint: str
+    page_tokens: int
+    pages: int
+    landing_pages: int
+    context_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """A node's figures as version 1 has them; the fields are those of today's."""
+
+    report: CapacityReport
+    pages: dict[str, int]
+    windows: int
+    windows_draining: int
+    requests: dict[str, int]
+    links: tuple[NodeName, ...]
+    counters: dict[str, int]
+    fences: dict[str, int]
+    points: tuple[str, ...]
+
+
+TYPES: dict[str, type[Any]] = {
+    "submit": messages.Submit,
+    "cancel": messages.Cancel,
+    "grant": messages.Grant,
+    "withdraw": messages.Withdraw,
+    "released": messages.Released,
+    "receipt": messages.Receipt,
+    "ruling": messages.Ruling,
+    "claim": messages.Claim,
+    "lent": messages.Lent,
+    "validate": messages.Validate,
+    "validated": messages.Validated,
+    "release": messages.Release,
+    "returned": messages.Returned,
+    "chunk": messages.Chunk,
+    "ended": messages.Ended,
+    "nodestatus": NodeStatus,
+    "inspect": messages.Inspect,
+    "beat": messages.Beat,
+    "drill": messages.Drill,
+}
+"""Every message of version 1, by its name on the wire. It is closed: nothing is ever added."""
+
+
+def up(said: Any) -> Message:
+    """Return the message that something said in version 1 is."""
+    return _status_up(said) if isinstance(said, NodeStatus) else said
+
+
+def down(message: Message) -> Any:
+    """Return what is said in version 1 for a message that it has."""
+    return _status_down(message) if isinstance(message, messages.NodeStatus) else message
+
+
+def _status_up(said: NodeStatus) -> messages.NodeStatus:
+    return messages.NodeStatus(
+        report=_report_up(said.report),
+        pages=said.pages,
+        windows=said.windows,
+        windows_draining=said.windows_draining,
+        requests=said.requests,
+        links=said.links,
+        counters=said.counters,
+        fences=said.fences,
+        points=said.points,
+        relaxed=None,
+        coverage=None,
+    )
+
+
+def _status_down(status: messages.NodeStatus) -> NodeStatus:
+    return NodeStatus(
+        report=_report_down(status.report),
+        pages=status.pages,
+        windows=status.windows,
+        windows_draining=status.windows_draining,
+        requests=status.requests,
+        links=status.links,
+        counters=status.counters,
+        fences=status.fences,
+        points=status.points,
+    )
+
+
+def _report_up(said: CapacityReport) -> capacity.CapacityReport:
+    """Figures of a 0.1.0 node never change during its life, so there is one epoch, the first.
+
+    It counts windows by its descriptors but does not say how many: 0, as where nobody counts them.
+    """
+    return capacity.CapacityReport(
+        node=said.node,
+        role=said.role,
+        incarnation=said.incarnation,
+        epoch=0,
+        fingerprint=said.fingerprint,
+        basis=None,
+        page_tokens=said.page_tokens,
+        pages=said.pages,
+        landing_pages=said.landing_pages,
+        windows=0,
+        context_tokens=said.context_tokens,
+        groups=(),
+    )
+
+
+def _report_down(report: capacity.CapacityReport) -> CapacityReport:
+    return CapacityReport(
+        node=report.node,
+        role=report.role,
+        incarnation=report.incarnation,
+        fingerprint=report.fingerprint,
+        page_tokens=report.page_tokens,
+        pages=report.pages,
+        landing_pages=report.landing_pages,
+        context_tokens=report.context_tokens,
+    )
