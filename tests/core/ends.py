@@ -139,7 +139,7 @@ class World:
         setup = self.setup
         machine = DecodeNode(
             self._report(peer, setup.decode_pages, setup.tenant_pages),
-            GuardSet(setup.off_decode),
+            GuardSet(setup.off_decode, setup.relaxed),
             setup.decode_limits,
             setup.policy,
             LAYOUT,
@@ -153,7 +153,7 @@ class World:
         self._next.incarnation += 1
         peer = Peer(NodeName(name), Role.PREFILL, Incarnation(life))
         report = self._report(peer, setup.prefill_pages, 0)
-        guards = GuardSet(setup.off_prefill)
+        guards = GuardSet(setup.off_prefill, setup.relaxed)
         machine = PrefillNode(report, guards, setup.prefill_limits, setup.prefill_layout)
         self.prefills[name] = PrefillHost(self, peer, machine)
         self.join(name)
@@ -516,7 +516,7 @@ class World:
         assert len(machine.windows) == 0
         assert machine.windows.pages() == 0
         assert not books.pool.leases
-        assert books.pool.pages_free == books.pool.pages
+        assert books.pool.pages_free == books.pool.pages - books.pool.pages_withdrawn
         assert not self.decode.windows
         assert not self.decode.running
         assert not self.decode.computing
@@ -533,7 +533,7 @@ class World:
         held = {entry.lease.id for entry in machine.prefixes.entries}
         assert set(books.pool.leases) == held
         assert all(not lease.holds for lease in books.pool.leases.values())
-        assert books.pool.pages_free == books.pool.pages - kept
+        assert books.pool.pages_free == books.pool.pages - books.pool.pages_withdrawn - kept
         assert not host.windows
         assert not host.writing
         assert not host.computing

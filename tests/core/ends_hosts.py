@@ -243,7 +243,7 @@ class DecodeHost(PromptHost):
                 self.memory[effect.pages] = file.array
             case LandingPolicy.COPY:
                 self.memory[effect.pages] = file.array
-        digests = page_digests(self.memory, effect.pages, effect.seed)
+        digests = page_digests(self.memory, effect.digested, effect.seed)
         self.tell(Landed(effect.transfer, digests))
 
     def _probe(self, window: WindowId) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kvairlock.core.events import (
     Granted,
 )
-from kvairlock.core.guards import Guard
+from kvairlock.core.guards import Guard, Relaxed
 from kvairlock.core.messages import (
     Message,
     RequestTicket,
@@ -160,6 +160,7 @@ class Setup:
     prefills: tuple[str, ...] = ("p",)
     off_decode: frozenset[Guard] = frozenset()
     off_prefill: frozenset[Guard] = frozenset()
+    relaxed: tuple[Relaxed, ...] = ()
     decode_limits: DecodeLimits = DECODE_LIMITS
     prefill_limits: PrefillLimits = PREFILL_LIMITS
     prefill_layout: str = LAYOUT

@@ -6,6 +6,7 @@ rule both must agree, and what the model forbids must raise and change nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,7 +22,7 @@ from kvairlock.core.memory import invariants
 from kvairlock.core.memory.drain import Drain
 from kvairlock.core.memory.page import PageStage, Verb
 from kvairlock.core.memory.pool import NOBODY, Fenced, Hold, Lease, Pool, Scrubbed
-from kvairlock.core.terms import Fence, Incarnation, Instant, Owner
+from kvairlock.core.terms import Fence, Incarnation, Instant, LeaseId, Owner
 
 PAGES = 12
 S, V = PageStage, Verb
@@ -58,6 +59,7 @@ def snapshot(pool: Pool, drain: Drain) -> tuple[object, ...]:
         pool.generation.tolist(),
         pool.lease.tolist(),
         pool.free_list.tolist(),
+        (pool.pages_withdrawn, pool.pages_surplus),
         leases,
         sorted(drain.waiting),
     )
@@ -82,6 +84,8 @@ class PoolMachine(RuleBasedStateMachine):
         self.leases: dict[int, ModelLease] = {}
         self.real: dict[int, Lease] = {}
         self.scrubs: list[Fenced] = []
+        self.target = PAGES
+        self.withdrawn: set[int] = set()
 
     # Helpers
 
@@ -106,7 +110,38 @@ class PoolMachine(RuleBasedStateMachine):
                     self.stage[page] = S.FENCED
                 del self.leases[lease_id]
 
+    @property
+    def surplus(self) -> int:
+        return max(0, PAGES - len(self.withdrawn) - self.target)
+
+    def withdraw_surplus(self) -> None:
+        """The model's withdrawal: what is free goes, the longest free first."""
+        count = min(self.surplus, len(self.free))
+        gone, self.free = self.free[:count], self.free[count:]
+        for page in gone:
+            self.stage[page] = S.WITHDRAWN
+        self.withdrawn |= set(gone)
+
     # Rules
+
+    @rule(pages=st.integers(0, PAGES))
+    def resize(self, pages: int) -> None:
+        self.pool.resize(pages)
+        self.target = pages
+        self.withdraw_surplus()
+        missing = max(0, pages - (PAGES - len(self.withdrawn)))
+        back = sorted(self.withdrawn)[:missing]
+        for page in back:
+            self.stage[page] = S.FREE
+        self.withdrawn -= set(back)
+        self.free += reversed(back)
+
+    @rule(pages=st.sampled_from((-1, PAGES + 1)))
+    def resize_beyond_what_was_mapped(self, pages: int) -> None:
+        before = snapshot(self.pool, self.drain)
+        with pytest.raises(Misuse):
+            self.pool.resize(pages)
+        assert snapshot(self.pool, self.drain) == before
 
     @rule(count=st.integers(0, PAGES + 2), tenant=st.sampled_from("ab"))
     def reserve(self, count: int, tenant: str) -> None:
@@ -235,6 +270,7 @@ class PoolMachine(RuleBasedStateMachine):
             assert self.stage[page] is S.FENCED
             self.stage[page] = S.FREE
         self.free += reversed(pages)
+        self.withdraw_surplus()
         if pages:
             before = snapshot(self.pool, self.drain)
             with pytest.raises(InvariantBroken):
@@ -272,9 +308,19 @@ class PoolMachine(RuleBasedStateMachine):
         assert self.pool.free_list.tolist() == self.free
         assert self.pool.pages_free == len(self.free)
         fenced = sum(stage is S.FENCED for stage in self.stage.values())
-        assert self.pool.pages_coming == len(self.free) + fenced
+        assert self.pool.pages_coming == len(self.free) + fenced - self.surplus
         counts = {stage: list(self.stage.values()).count(stage) for stage in S}
         assert self.pool.count() == counts
+
+    @invariant()
+    def leases_free_and_withdrawn_pages_are_all(self) -> None:
+        counts = self.pool.count()
+        assert counts[S.WITHDRAWN] == self.pool.pages_withdrawn == len(self.withdrawn)
+        assert self.pool.pages_surplus == self.surplus
+        owned = sum(len(lease.pages) for lease in self.pool.leases.values())
+        coming = counts[S.FENCED] + counts[S.SCRUBBED]
+        assert counts[S.FREE] + counts[S.WITHDRAWN] + owned + coming == PAGES
+        assert not (self.surplus and self.free), "nothing is free that is to be withdrawn"
 
     @invariant()
     def owners_equal_model(self) -> None:
@@ -320,7 +366,8 @@ class PoolMachine(RuleBasedStateMachine):
         for fenced in self.scrubs:
             self.drain.scrubbed(fenced)
         invariants.check(self.pool)
-        assert self.pool.pages_free == PAGES
+        assert self.pool.pages_free == self.target
+        assert self.pool.pages_withdrawn == PAGES - self.target
         assert not self.pool.leases
         assert not self.drain.waiting
 
@@ -357,22 +404,27 @@ def test_more_pages_than_there_are_is_misuse_and_changes_nothing(count: int) -> 
     assert not pool.leases
 
 
-BREAKS = {
+BREAKS: dict[str, Callable[[Pool], None]] = {
     "free page that is not on the list": lambda pool: pool.stage.__setitem__(0, S.FREE),
-    "page of two leases": lambda pool: pool.leases[2].pages.__setitem__(0, 0),
+    "page of two leases": lambda pool: pool.leases[LeaseId(2)].pages.__setitem__(0, 0),
     "page that names no lease": lambda pool: pool.lease.__setitem__(0, NOBODY),
     "live lease in a later generation": lambda pool: pool.generation.__setitem__(0, 7),
     "page on the list that is owned": lambda pool: pool.stage.__setitem__(5, S.READABLE),
     "free page with an owner": lambda pool: pool.lease.__setitem__(5, 1),
+    "page that is withdrawn and not counted": lambda pool: pool.stage.__setitem__(0, S.WITHDRAWN),
+    "withdrawn page with an owner": lambda pool: pool.lease.__setitem__(7, 1),
+    "free page that is to be withdrawn": lambda pool: setattr(pool, "_target", 5),
 }
 
 
 @pytest.mark.parametrize("name", BREAKS)
 def test_broken_books_are_found(name: str) -> None:
     """The invariants can fail: each way of breaking the arrays is noticed."""
-    pool = Pool(6, 4, Incarnation("i"))
+    pool = Pool(8, 4, Incarnation("i"))
+    pool.resize(6)
     pool.reserve(Owner("a", "1", 1), 2)
     pool.reserve(Owner("b", "2", 1), 2)
+    assert pool.stage.tolist() == [S.RESERVED] * 4 + [S.FREE] * 2 + [S.WITHDRAWN] * 2
     invariants.check(pool)
     BREAKS[name](pool)
     with pytest.raises(InvariantBroken):

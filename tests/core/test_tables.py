@@ -14,18 +14,19 @@ from kvairlock.core.protocol.handoff import HANDOFF, HandoffStage, Signal, advan
 from kvairlock.core.terms import Incarnation, Owner, Role
 
 PAGE_GRID = """
-             reserve  fill    grant   seal   admit    share  retire   quarantine  fence  scrub    free
-free         reserved .       .       .      .        .      .        .           .      .        .
-reserved     .        filling landing .      readable .      draining quarantined .      .        .
-filling      .        filling .       sealed .        .      draining quarantined .      .        .
-landing      .        .       .       .      readable .      draining quarantined .      .        .
-sealed       .        .       .       .      .        shared draining quarantined .      .        .
-readable     .        .       .       .      .        .      draining quarantined .      .        .
-shared       .        .       .       .      .        .      draining quarantined .      .        .
-draining     .        .       .       .      .        .      .        quarantined fenced .        .
-quarantined  .        .       .       .      .        .      .        .           fenced .        .
-fenced       .        .       .       .      .        .      .        .           .      scrubbed .
-scrubbed     .        .       .       .      .        .      .        .           .      .        free
+             reserve  fill    grant   seal   admit    share  retire   quarantine  fence  scrub    free withdraw  restore
+free         reserved .       .       .      .        .      .        .           .      .        .    withdrawn .
+reserved     .        filling landing .      readable .      draining quarantined .      .        .    .         .
+filling      .        filling .       sealed .        .      draining quarantined .      .        .    .         .
+landing      .        .       .       .      readable .      draining quarantined .      .        .    .         .
+sealed       .        .       .       .      .        shared draining quarantined .      .        .    .         .
+readable     .        .       .       .      .        .      draining quarantined .      .        .    .         .
+shared       .        .       .       .      .        .      draining quarantined .      .        .    .         .
+draining     .        .       .       .      .        .      .        quarantined fenced .        .    .         .
+quarantined  .        .       .       .      .        .      .        .           fenced .        .    .         .
+fenced       .        .       .       .      .        .      .        .           .      scrubbed .    .         .
+scrubbed     .        .       .       .      .        .      .        .           .      .        free .         .
+withdrawn    .        .       .       .      .        .      .        .           .      .        .    .         scrubbed
 """  # noqa: E501
 
 HANDOFF_GRID = """
@@ -92,7 +93,7 @@ HANDOFF_CELLS = [(stage, signal) for stage in HandoffStage for signal in Signal]
 def test_the_grids_cover_every_name() -> None:
     assert list(PAGES) == [stage.name.lower() for stage in PageStage]
     assert all(list(row) == [verb.name.lower() for verb in Verb] for row in PAGES.values())
-    assert len(PAGE_CELLS) == 11 * 11
+    assert len(PAGE_CELLS) == 12 * 13
     assert list(HANDOFFS) == [str(stage) for stage in HandoffStage]
     assert all(list(row) == [str(signal) for signal in Signal] for row in HANDOFFS.values())
 

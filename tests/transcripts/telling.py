@@ -204,6 +204,7 @@ def said(world: World, state: State, move: Move) -> str:
 SAYS: dict[str, str] = {
     "request_admitted": "admits {who}: {prompt_tokens} tokens of prompt",
     "request_refused": "refuses {who}: {reason}{figures}",
+    "would_refuse": "would refuse {who}, if {guard} did not only observe: {reason}{figures}",
     "request_recomputed": "will compute the {tokens} tokens of {who} itself: {reason}",
     "pages_allocated": "gives {who} {pages} (lease {lease}, generations {generations})",
     "window_granted": "grants {peer} a {window}, for {pages}",

@@ -58,11 +58,20 @@ class OpenWindow:
 
 @dataclass(frozen=True, slots=True)
 class Land:
-    """Bring the window's bytes into the pool pages and digest what is there; tell `Landed`."""
+    """Bring the window's bytes into the pool pages and digest some of them; tell `Landed`.
+
+    Args:
+        transfer: The transfer.
+        window: The window.
+        pages: Destination pages in token order.
+        digested: Those of them that are to be digested, as the check policy has it.
+        seed: Seed of the page digests.
+    """
 
     transfer: TransferId
     window: WindowId
     pages: Pages
+    digested: Pages
     seed: int
 
 
@@ -202,13 +211,14 @@ class SendClaim:
 
 @dataclass(frozen=True, slots=True)
 class StartRead:
-    """Read a lender's pages into own ones, then digest what landed; tell `ReadEnded`, always.
+    """Read a lender's pages into own ones, then digest some of them; tell `ReadEnded`, always.
 
     Args:
         transfer: The transfer.
         lender: The node whose pages are read.
         source: Its pages with their moment.
         target: Own pages, one for each of the source.
+        digested: Those of them that are to be digested, as the check policy has it.
         seed: Seed of the page digests.
     """
 
@@ -216,6 +226,7 @@ class StartRead:
     lender: NodeName
     source: PageSpan
     target: Pages
+    digested: Pages
     seed: int
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvairlock.core.errors import Refusal
+from kvairlock.core.guards import GuardSet
 from kvairlock.core.memory.pool import Fenced
 from kvairlock.core.messages import (
     Cancel,
@@ -18,6 +19,7 @@ from kvairlock.core.messages import (
     Release,
     Released,
     RequestTicket,
+    Resize,
     Returned,
     Ruling,
     TransferTicket,
@@ -170,6 +172,7 @@ class Told:
         | Validated
         | Release
         | Returned
+        | Resize
     )
 
 
@@ -200,7 +203,8 @@ class Landed:
 
     Args:
         transfer: The transfer.
-        digests: Digest of each landed page; None if a writer still has the window mapped.
+        digests: Digest of each page that was to be digested; None if a writer still has the window
+            mapped.
     """
 
     transfer: TransferId
@@ -213,7 +217,7 @@ class ReadEnded:
 
     Args:
         transfer: The transfer.
-        digests: Digest of each page as it landed; None if the read failed.
+        digests: Digest of each page that was to be digested, as it landed; None if the read failed.
     """
 
     transfer: TransferId
@@ -318,6 +322,13 @@ class ScrubDone:
     fenced: Fenced
 
 
+@dataclass(frozen=True, slots=True)
+class GuardsChanged:
+    """A waiver has begun or expired: guards are set differently from now on."""
+
+    guards: GuardSet
+
+
 Event = (
     Submitted
     | Asked
@@ -340,4 +351,5 @@ Event = (
     | WriteEnded
     | EngineFailed
     | ScrubDone
+    | GuardsChanged
 )

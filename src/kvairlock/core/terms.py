@@ -108,6 +108,18 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
+class Route:
+    """A prefill node and a decode node that may serve one request together."""
+
+    prefill: NodeName
+    decode: NodeName
+
+    def __str__(self) -> str:
+        """Return it as settings, records and operators write it."""
+        return f"{self.prefill}/{self.decode}"
+
+
+@dataclass(frozen=True, slots=True)
 class Claimant:
     """Who presented a ticket: the same claimant may repeat itself, any other is refused."""
 

@@ -174,7 +174,7 @@ class BorrowerSite(DecodeSite):
     def _end_read(self, name: TransferId) -> None:
         reading = self.reading.pop(name)
         effect = reading.effect
-        digests = page_digests(self.memory, effect.target, effect.seed)
+        digests = page_digests(self.memory, effect.digested, effect.seed)
         self.tell(ReadEnded(name, None if reading.failed else digests))
 
     def left_behind(self) -> list[Violation]:

@@ -232,7 +232,7 @@ class DecodeSite(Site):
             window.sealed = True
         if self.setup.policy is not LandingPolicy.DIRECT:
             self.memory[effect.pages] = window.slots
-        return page_digests(self.memory, effect.pages, effect.seed)
+        return page_digests(self.memory, effect.digested, effect.seed)
 
     def _probe(self, name: WindowId) -> None:
         window = self.windows.get(name)

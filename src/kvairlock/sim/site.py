@@ -225,6 +225,7 @@ class Site:
     def _forget_counters(self) -> None:
         """Drop figures that only ever grow: they are told, and decide nothing."""
         self.node.machine.books.counters.clear()
+        self.node.machine.books.reads.clear()
         self.node.machine.books.drain.fences.clear()
 
     def lost(self, books: int, pages: int) -> list[Violation]:

@@ -94,7 +94,7 @@ class PullWorld(World):
         setup = self.pull
         machine = BorrowerNode(
             self._report(peer, setup.decode_pages, setup.tenant_pages),
-            GuardSet(setup.off_decode),
+            GuardSet(setup.off_decode, setup.relaxed),
             setup.borrower_limits,
             LAYOUT,
             setup.reader,
@@ -108,7 +108,7 @@ class PullWorld(World):
         self._next.incarnation += 1
         peer = Peer(NodeName(name), Role.PREFILL, life)
         report = self._report(peer, setup.prefill_pages, 0)
-        guards = GuardSet(setup.off_prefill)
+        guards = GuardSet(setup.off_prefill, setup.relaxed)
         machine = LenderNode(report, guards, setup.lender_limits, setup.prefill_layout)
         self.lenders[peer.node] = LenderHost(self, peer, machine)
         self.join(name)
@@ -268,7 +268,8 @@ class PullWorld(World):
         assert not host.computing
         assert all(entry.users == 0 for entry in machine.prefixes.entries)
         assert set(books.pool.leases) == {e.lease.id for e in machine.prefixes.entries}
-        assert books.pool.pages_free == books.pool.pages - machine.prefixes.pages
+        withdrawn = books.pool.pages_withdrawn
+        assert books.pool.pages_free == books.pool.pages - withdrawn - machine.prefixes.pages
         assert machine.deadline() is None
 
     def lent_pages(self, request: Request) -> tuple[int, ...]:

@@ -184,5 +184,5 @@ class BorrowerHost(DecodeHost):
     def _read_ended(self, reading: Reading, *, done: bool) -> None:
         self.reading.remove(reading)
         effect = reading.effect
-        digests = page_digests(self.memory, effect.target, effect.seed) if done else None
+        digests = page_digests(self.memory, effect.digested, effect.seed) if done else None
         self.tell(ReadEnded(effect.transfer, digests))

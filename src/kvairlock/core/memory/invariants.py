@@ -16,6 +16,12 @@ from kvairlock.core.memory.page import PageStage
 from kvairlock.core.memory.pool import NOBODY, Pool
 from kvairlock.core.terms import Generations, Pages
 
+UNOWNED = frozenset({PageStage.FREE, PageStage.WITHDRAWN, PageStage.FENCED, PageStage.SCRUBBED})
+"""Stages in which a page belongs to no lease."""
+
+_IS_OWNED: NDArray[np.bool_] = np.array([stage not in UNOWNED for stage in PageStage])
+"""By the value of the stage: whether a page in it belongs to a lease, shape (stages,)."""
+
 
 def check(pool: Pool) -> None:
     """Check the pool's arithmetic.
@@ -27,6 +33,7 @@ def check(pool: Pool) -> None:
         InvariantBroken: The message names the invariant and a page.
     """
     _free_is_free(pool)
+    _withdrawn_is_withdrawn(pool)
     _owned_once(pool)
     _live_is_current(pool)
 
@@ -43,15 +50,28 @@ def _free_is_free(pool: Pool) -> None:
         raise InvariantBroken("I2 free list", "a free page belongs to a lease")
 
 
+def _withdrawn_is_withdrawn(pool: Pool) -> None:
+    """What is withdrawn is counted, nobody's, and nothing is free while there is a surplus."""
+    withdrawn = pool.stage == PageStage.WITHDRAWN
+    counted = int(np.count_nonzero(withdrawn))
+    if counted != pool.pages_withdrawn:
+        message = f"{counted} pages are withdrawn, {pool.pages_withdrawn} are counted"
+        raise InvariantBroken("capacity", message)
+    if counted and np.any(pool.lease[withdrawn] != NOBODY):
+        raise InvariantBroken("capacity", "a withdrawn page belongs to a lease")
+    if pool.pages_surplus and pool.pages_free:
+        message = f"{pool.pages_free} pages are free, {pool.pages_surplus} are to be withdrawn"
+        raise InvariantBroken("capacity", message)
+
+
 def _owned_once(pool: Pool) -> None:
-    """Every page that is not free belongs to one lease, or is on its way from a fence to free."""
+    """Every page belongs to one lease, is free or withdrawn, or on its way from a fence to free."""
     pages, ids = _all_pages(pool)
     if np.any(pool.lease[pages] != ids):
         lease = int(ids[np.argmax(pool.lease[pages] != ids)])
         raise InvariantBroken("owner", f"a page of lease {lease} names another lease")
     owned = np.bincount(pages, minlength=pool.pages)
-    in_between = (pool.stage == PageStage.FENCED) | (pool.stage == PageStage.SCRUBBED)
-    expected = (pool.stage != PageStage.FREE) & ~in_between
+    expected = _IS_OWNED[pool.stage]
     if not np.array_equal(owned, expected.astype(np.int64)):
         page = int(np.argmax(owned != expected))
         raise InvariantBroken("owner", f"page {page} has {int(owned[page])} leases")

@@ -4,10 +4,12 @@
                     RESERVED -grant-> LANDING -admit-> READABLE                 (decode)
     any owned stage -retire-> DRAINING -fence-> FENCED -scrub-> SCRUBBED -free-> FREE
     any owned stage, DRAINING -quarantine-> QUARANTINED -fence-> FENCED
+    FREE -withdraw-> WITHDRAWN -restore-> SCRUBBED                              (a node is resized)
 
 Quarantine marks pages whose content nobody vouches for; they come back the same way, on the same
-evidence. Empty cells are refusals. Only one edge leads to FREE. The diagram in the docs, the
-exhaustive test and the vectorised lookup below all read `TABLE`.
+evidence. Only free pages are withdrawn, so what is restored holds nobody's bytes. Empty cells are
+refusals. Only one edge leads to FREE. The diagram in the docs, the exhaustive test and the
+vectorised lookup below all read `TABLE`.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ class PageStage(IntEnum):
     QUARANTINED = 8
     FENCED = 9
     SCRUBBED = 10
+    WITHDRAWN = 11
 
 
 class Verb(IntEnum):
@@ -48,12 +51,14 @@ class Verb(IntEnum):
     FENCE = 8
     SCRUB = 9
     FREE = 10
+    WITHDRAW = 11
+    RESTORE = 12
 
 
 _S, _V = PageStage, Verb
 
 TABLE: dict[PageStage, dict[Verb, PageStage]] = {
-    _S.FREE: {_V.RESERVE: _S.RESERVED},
+    _S.FREE: {_V.RESERVE: _S.RESERVED, _V.WITHDRAW: _S.WITHDRAWN},
     _S.RESERVED: {
         _V.FILL: _S.FILLING,
         _V.GRANT: _S.LANDING,
@@ -83,6 +88,7 @@ TABLE: dict[PageStage, dict[Verb, PageStage]] = {
     _S.QUARANTINED: {_V.FENCE: _S.FENCED},
     _S.FENCED: {_V.SCRUB: _S.SCRUBBED},
     _S.SCRUBBED: {_V.FREE: _S.FREE},
+    _S.WITHDRAWN: {_V.RESTORE: _S.SCRUBBED},
 }
 
 REFUSED = -1

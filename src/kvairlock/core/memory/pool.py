@@ -4,6 +4,9 @@ All verbs work on spans. A lease is the pages of one owner; its number is its ep
 used again. Holds are the readers and writers that a lease still has; `drain` waits for them. The
 way back to the free list is a chain of types: `fence` gives a `Fenced`, which `scrub` turns into a
 `Scrubbed`, which is all that `free` takes.
+
+A pool may be made smaller than what was mapped, and larger again, while it is in use. What is free
+is withdrawn at once; what is owned is withdrawn when it comes back, before anybody can reserve it.
 """
 
 from __future__ import annotations
@@ -125,11 +128,23 @@ class Pool:
         self._free: Pages = np.arange(pages, dtype=np.int32)[::-1].copy()
         self._free_count = pages
         self._next_lease = 1
+        self._target = pages
+        self._withdrawn = 0
 
     @property
     def pages(self) -> int:
-        """How many pages there are."""
+        """How many pages there are, the withdrawn ones among them."""
         return len(self.stage)
+
+    @property
+    def pages_withdrawn(self) -> int:
+        """How many pages nobody can have now."""
+        return self._withdrawn
+
+    @property
+    def pages_surplus(self) -> int:
+        """How many pages are still to be withdrawn, as soon as they come back."""
+        return max(0, self.pages - self._withdrawn - self._target)
 
     @property
     def pages_free(self) -> int:
@@ -138,8 +153,12 @@ class Pool:
 
     @property
     def pages_coming(self) -> int:
-        """How many pages are free, or will be as soon as the host has zeroed them."""
-        return self._free_count + int(np.count_nonzero(self.stage == PageStage.FENCED))
+        """How many pages are free, or will be as soon as the host has zeroed them.
+
+        Below zero while more are to be withdrawn than are on their way.
+        """
+        fenced = int(np.count_nonzero(self.stage == PageStage.FENCED))
+        return self._free_count + fenced - self.pages_surplus
 
     @property
     def free_list(self) -> Pages:
@@ -205,7 +224,7 @@ class Pool:
         return Scrubbed(fenced.pages)
 
     def free(self, scrubbed: Scrubbed) -> None:
-        """Put pages back on the free list: the only way there."""
+        """Put pages back on the free list: the only way there. What is surplus is withdrawn."""
         pages = scrubbed.pages
         self._apply(Verb.FREE, pages)
         self.lease[pages] = NOBODY
@@ -213,6 +232,24 @@ class Pool:
         # missing guard leaks then shows every time instead of now and then.
         self._free[self._free_count : self._free_count + len(pages)] = pages[::-1]
         self._free_count += len(pages)
+        self._withdraw_surplus()
+
+    def resize(self, pages: int) -> None:
+        """Make the pool smaller or larger, within what was mapped.
+
+        Args:
+            pages: How many pages leases may have together from now on.
+
+        Raises:
+            Misuse: There are not so many, or it is below zero.
+        """
+        if not 0 <= pages <= self.pages:
+            raise Misuse(f"{pages} pages asked, {self.pages} mapped")
+        self._target = pages
+        self._withdraw_surplus()
+        missing = pages - (self.pages - self._withdrawn)
+        if missing > 0:
+            self.free(self._restore(missing))
 
     def transfer(self, giver: Lease, taker: Owner, count: int) -> Lease:
         """Move the first `count` pages of a live lease to a new lease of `taker`.
@@ -255,6 +292,24 @@ class Pool:
         """Return how many pages are in each stage."""
         counts = np.bincount(self.stage, minlength=len(PageStage))
         return {stage: int(counts[stage]) for stage in PageStage}
+
+    def _withdraw_surplus(self) -> None:
+        """Take what is free and surplus off the free list, the longest free first."""
+        count = min(self.pages_surplus, self._free_count)
+        if not count:
+            return
+        self._apply(Verb.WITHDRAW, self._free[:count])
+        self._free_count -= count
+        self._free[: self._free_count] = self._free[count : count + self._free_count].copy()
+        self._withdrawn += count
+
+    def _restore(self, count: int) -> Scrubbed:
+        """Take withdrawn pages back; they were free when they were withdrawn, so nobody's."""
+        withdrawn = np.flatnonzero(self.stage == PageStage.WITHDRAWN)
+        pages = withdrawn[:count].astype(np.int32)
+        self._apply(Verb.RESTORE, pages)
+        self._withdrawn -= count
+        return Scrubbed(pages)
 
     def _apply(self, verb: Verb, pages: Pages) -> None:
         after = LOOKUP[self.stage[pages], verb]

@@ -1,1 +1,1 @@
-"""Promise: what was measured, who may start, and what recovery may cost."""
+"""Promise: what was measured and promised, who may start, and which routes are trusted."""

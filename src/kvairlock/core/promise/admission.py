@@ -36,6 +36,10 @@ def judge_prefill(report: CapacityReport, demand: Demand) -> Refusal | None:
     if demand.prompt_pages(report.page_tokens) > report.pages:
         asked, limit = demand.prompt_tokens, report.tokens
         return _over(stage, "the prompt", asked, limit, "prefill_pool_tokens")
+    for group in report.groups:
+        if group.pages_of(demand.prompt_tokens) > group.pages:
+            asked, name = demand.prompt_tokens, f"{group.name}_tokens"
+            return _over(stage, "the prompt", asked, group.tokens, name)
     if demand.prompt_tokens > report.context_tokens:
         asked, limit = demand.prompt_tokens, report.context_tokens
         return _over(stage, "the prompt", asked, limit, "model_context_tokens")
@@ -51,17 +55,31 @@ def judge_decode(report: CapacityReport, demand: Demand) -> Refusal | None:
     """
     stage = Stage.DECODE_ADMISSION
     size = report.page_tokens
-    if demand.decode_pages(size) > report.pages:
-        # In tokens: what is asked is rounded to whole pages, as the pool is.
-        asked = demand.context_tokens if demand.choices == 1 else demand.decode_pages(size) * size
-        what = "prompt plus max_tokens, over all choices,"
-        return _over(stage, what, asked, report.tokens, "decode_pool_tokens")
+    if (refusal := _judge_pools(report, demand)) is not None:
+        return refusal
     if demand.prompt_pages(size) > report.landing_pages:
         limit = report.landing_pages * size
         return _over(stage, "the prompt", demand.prompt_tokens, limit, "landing_tokens")
     asked, limit = demand.context_tokens, report.context_tokens
     if asked > limit:
         return _over(stage, "prompt plus max_tokens", asked, limit, "model_context_tokens")
+    return None
+
+
+def _judge_pools(report: CapacityReport, demand: Demand) -> Refusal | None:
+    """Judge whether all choices fit together, in the pool and in each of its groups."""
+    size = report.page_tokens
+    rooms = [("decode_pool_tokens", demand.decode_pages(size), report.pages, size)]
+    rooms += [
+        (f"{group.name}_tokens", demand.group_pages(group), group.pages, group.page_tokens)
+        for group in report.groups
+    ]
+    for name, needed, pages, page_tokens in rooms:
+        if needed > pages:
+            # In tokens: what several choices ask is rounded to whole pages, as the pool is.
+            asked = demand.context_tokens if demand.choices == 1 else needed * page_tokens
+            what, limit = "prompt plus max_tokens, over all choices,", pages * page_tokens
+            return _over(Stage.DECODE_ADMISSION, what, asked, limit, name)
     return None
 
 

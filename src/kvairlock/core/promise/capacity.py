@@ -8,8 +8,17 @@ figure changes: of two reports of one life the higher epoch is true, and the oth
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from kvairlock.core.terms import Incarnation, NodeName, Role, pages_for
+
+
+class Cause(StrEnum):
+    """Why a node states its figures anew."""
+
+    START = "start"
+    RESIZED = "resized"
+    """An operator gave pages to requests or took them away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +51,8 @@ class KvGroup:
         page_tokens: Token slots of a page.
         pages: Pages that requests can use.
         pages_reserved: Further pages, which no request can use.
-        window_tokens: Tokens that its layers look back (sliding window); 0 for all.
+        window_tokens: Tokens that its layers look back (sliding window); 0 for all. What is behind
+            the window needs no pages.
     """
 
     name: str
@@ -51,10 +61,23 @@ class KvGroup:
     pages_reserved: int
     window_tokens: int
 
+    @property
+    def tokens(self) -> int:
+        """Token slots of all its pages."""
+        return self.pages * self.page_tokens
+
     def pages_of(self, tokens: int) -> int:
         """Return how many of its pages a context of `tokens` needs."""
         kept = min(tokens, self.window_tokens) if self.window_tokens else tokens
         return pages_for(kept, self.page_tokens)
+
+    def longest_tokens(self, most: int) -> int:
+        """Return the longest context that it holds.
+
+        Args:
+            most: The longest that anything else holds.
+        """
+        return most if self.pages_of(most) <= self.pages else self.tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +92,9 @@ class CapacityReport:
         fingerprint: Digest of what the figures depend on and of the figures at the start.
         basis: The same in words; None of a node that does not state it (wire version 1).
         page_tokens: Token slots of a page.
-        pages: Pages of the pool that requests can use, of the group that has fewest to give.
+        pages: Pages of the pool that requests can use; of several groups, of the one with fewest
+            among those that keep whole contexts. Of a node that was resized, what it is to have:
+            pages that still have to be given back are not among them.
         landing_pages: Pages that one request may have in windows, its tenant's share (decode); 0.
         windows: Windows that may be mapped at one time; 0 where none are.
         context_tokens: Longest context that the model itself supports.
@@ -99,8 +124,8 @@ class CapacityReport:
         """The longest single request that this node can hold when it has nothing else to do."""
         longest = min(self.tokens, self.context_tokens)
         if self.role is Role.DECODE:
-            return min(longest, self.landing_pages * self.page_tokens)
-        return longest
+            longest = min(longest, self.landing_pages * self.page_tokens)
+        return min((group.longest_tokens(longest) for group in self.groups), default=longest)
 
     def concurrency(self, tokens: int) -> int:
         """Return how many requests of a length the node can hold at one time.
@@ -114,6 +139,22 @@ class CapacityReport:
         for group in self.groups:
             most = min(most, group.pages // group.pages_of(tokens))
         return min(most, self.windows) if self.windows else most
+
+    def figures(self, cause: Cause) -> dict[str, str | int]:
+        """Return what is recorded of it, as `capacity_reported` has it.
+
+        Args:
+            cause: Why it is stated.
+        """
+        return {
+            "epoch": self.epoch,
+            "pages": self.pages,
+            "landing_pages": self.landing_pages,
+            "windows": self.windows,
+            "context_tokens": self.context_tokens,
+            "fingerprint": self.fingerprint,
+            "cause": cause,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,3 +192,13 @@ class Demand:
         """Pages that decode reserves before it asks for the prompt's cache."""
         each = pages_for(self.context_tokens, page_tokens)
         return each + (self.choices - 1) * (each - self.shared_pages(page_tokens))
+
+    def group_pages(self, group: KvGroup) -> int:
+        """Pages of one group that decode needs.
+
+        Choices share full prompt pages only where whole contexts are kept: a window leaves the
+        prompt behind, for each choice at its own time.
+        """
+        if group.window_tokens:
+            return self.choices * group.pages_of(self.context_tokens)
+        return self.decode_pages(group.page_tokens)

@@ -8,20 +8,22 @@ Without evidence nothing is confirmed; decode may recover by computing the promp
 of a new lease. The table does not know which end it is on: decode grants and confirms, prefill
 reports, both ends keep the same law. The verdict compares what the receiver expects by its own
 figures with what the receipt states, and with the bytes that landed. Every check that fails is its
-own reason.
+own reason. What a guard finds that only observes is part of the verdict, and refuses nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
+from kvairlock.core.checks import Sample
 from kvairlock.core.ends import ENDS
 from kvairlock.core.errors import InvariantBroken, Reason, Refusal, Stage
-from kvairlock.core.guards import Guard, GuardSet
+from kvairlock.core.guards import Guard, GuardMode, GuardSet
 from kvairlock.core.messages import Receipt
-from kvairlock.core.terms import Owner, WindowId
+from kvairlock.core.terms import Owner, Route, WindowId
 
 
 class HandoffStage(StrEnum):
@@ -104,6 +106,18 @@ class Expectation:
     generations: tuple[int, ...]
 
 
+Check = tuple[Guard, Callable[[], Refusal | None]]
+"""A guard of the verdict, and what it compares."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a guard would have refused that only observes."""
+
+    guard: Guard
+    refusal: Refusal
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The decision over an expectation and a receipt.
@@ -111,10 +125,12 @@ class Verdict:
     Args:
         refusal: Why the pages may not be read, or None if they may.
         checks: The checks that ran and passed, in order.
+        observed: The checks that ran, failed, and only observe, in order.
     """
 
     refusal: Refusal | None
     checks: tuple[Guard, ...]
+    observed: tuple[Observed, ...] = ()
 
     @property
     def admitted(self) -> bool:
@@ -194,40 +210,76 @@ _BY_STATEMENT: tuple[tuple[Guard, Callable[[Expectation, Receipt], Refusal | Non
 )
 
 
-def judge_statement(want: Expectation, got: Receipt, guards: GuardSet) -> Verdict:
+def judge(checks: Iterable[Check], guards: GuardSet, route: Route) -> Verdict:
+    """Run checks in order, as far as the first one that refuses.
+
+    Args:
+        checks: Guards with what each of them compares.
+        guards: How they are set.
+        route: The route of the transfer.
+    """
+    passed: list[Guard] = []
+    observed: list[Observed] = []
+    for guard, check in checks:
+        mode = guards.mode(guard, route)
+        if mode is GuardMode.DISABLED:
+            continue
+        refusal = check()
+        if refusal is None:
+            passed.append(guard)
+        elif mode is GuardMode.OBSERVING:
+            observed.append(Observed(guard, refusal))
+        else:
+            return Verdict(refusal, tuple(passed), tuple(observed))
+    return Verdict(None, tuple(passed), tuple(observed))
+
+
+def judge_statement(want: Expectation, got: Receipt, guards: GuardSet, route: Route) -> Verdict:
     """Judge what the receipt says, before any byte is touched.
 
     Args:
         want: The receiver's own expectation.
         got: The sender's receipt.
-        guards: Which checks enforce.
+        guards: How the checks are set.
+        route: The route of the transfer.
     """
-    passed: list[Guard] = []
-    for guard, check in _BY_STATEMENT:
-        if not guards.on(guard):
-            continue
-        refusal = check(want, got)
-        if refusal is not None:
-            return Verdict(refusal, tuple(passed))
-        passed.append(guard)
-    return Verdict(None, tuple(passed))
+    checks = ((guard, partial(check, want, got)) for guard, check in _BY_STATEMENT)
+    return judge(checks, guards, route)
 
 
-def judge_bytes(stated: tuple[int, ...], landed: tuple[int, ...], guards: GuardSet) -> Verdict:
+def judge_bytes(
+    stated: tuple[int, ...],
+    landed: tuple[int, ...],
+    sample: Sample,
+    guards: GuardSet,
+    route: Route,
+) -> Verdict:
     """Judge the bytes that landed against the digests that the receipt states.
+
+    Prefill states a digest of every page, whichever are compared: a page that it does not vouch
+    for is missing evidence, in a sample or not.
 
     Args:
         stated: Digests of the receipt, one per page.
-        landed: Digests of what this node holds now, one per page.
-        guards: Which checks enforce.
+        landed: Digests of what this node holds now, one per page of the sample.
+        sample: Which pages were digested.
+        guards: How the checks are set.
+        route: The route of the transfer.
     """
-    if not guards.on(Guard.INTEGRITY):
-        return Verdict(None, ())
-    if len(stated) < len(landed):
-        message = f"{len(landed)} pages are to be read, the receipt vouches for {len(stated)}"
-        return Verdict(_refuse(Reason.MISSING_EVIDENCE, message), ())
-    wrong = sum(a != b for a, b in zip(stated, landed, strict=False)) + len(stated) - len(landed)
+    check = partial(_bytes, stated, landed, sample)
+    return judge(((Guard.INTEGRITY, check),), guards, route)
+
+
+def _bytes(stated: tuple[int, ...], landed: tuple[int, ...], sample: Sample) -> Refusal | None:
+    if len(stated) < sample.pages:
+        message = f"{sample.pages} pages are to be read, the receipt vouches for {len(stated)}"
+        return _refuse(Reason.MISSING_EVIDENCE, message)
+    if len(landed) != len(sample.digested):
+        message = f"{len(sample.digested)} pages were to be digested, {len(landed)} were"
+        return _refuse(Reason.MISSING_EVIDENCE, message)
+    pairs = zip(sample.digested, landed, strict=True)
+    wrong = sum(stated[page] != digest for page, digest in pairs) + len(stated) - sample.pages
     if wrong:
-        message = f"{wrong} of {len(landed)} pages are not what prefill wrote"
-        return Verdict(_refuse(Reason.INTEGRITY, message), ())
-    return Verdict(None, (Guard.INTEGRITY,))
+        message = f"{wrong} of {sample.pages} pages are not what prefill wrote"
+        return _refuse(Reason.INTEGRITY, message)
+    return None

@@ -40,17 +40,19 @@ def fail_or_recover(
 ) -> None:
     """End a request without evidence, or start over here, within the budget.
 
-    What was reserved before is given back as after an end: nothing of it is used.
+    What was reserved before is given back as after an end: nothing of it is used. A node that has
+    been made too small for the request since it was admitted cannot start it over.
     """
     stage, tokens = reception.stage, reception.demand.prompt_tokens
     may = refusal.reason in RECOVERABLE and Signal.RECOVER in handoff.HANDOFF[stage]
-    if not may or not node.budget.spend(tokens, now):
+    if not may or node.judge_size(reception) or not node.budget.spend(tokens, now):
         finish(node, reception, refusal, now)
         return
     _stop_filling(node, reception, End.FAILED, refusal)
     _give_back(node, reception, refusal, now)
     reception.reserved = reception.receipt = reception.reland_at = None
-    reception.checks = ()
+    reception.checks, reception.observed = (), ()
+    reception.policy, reception.lands, reception.verified = None, 0, ()
     reception.stage = handoff.advance(stage, Signal.RECOVER)
     reception.deadline = after(now, node.limits.queue_ms)
     if reception.name not in node.queue:

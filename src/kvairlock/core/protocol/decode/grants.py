@@ -18,6 +18,7 @@ from kvairlock.core.terms import Instant, LandingPolicy, Pages, Peer, after
 def pump(node: DecodeState, now: Instant) -> None:
     """Grant to whoever is due, as long as that fits."""
     while (reception := _next(node)) is not None:
+        node.note_share(reception)
         _grant(node, reception, now)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from kvairlock.core.effects import Send, StartDecode
 from kvairlock.core.ends import end_for
@@ -12,12 +13,13 @@ from kvairlock.core.guards import Guard
 from kvairlock.core.messages import Ended, RequestTicket
 from kvairlock.core.promise import admission
 from kvairlock.core.promise.capacity import Demand
+from kvairlock.core.protocol.decode.covering import weaken
 from kvairlock.core.protocol.decode.ending import finish
 from kvairlock.core.protocol.decode.reception import Reception
 from kvairlock.core.protocol.decode.state import DecodeState
 from kvairlock.core.protocol.handoff import HandoffStage
 from kvairlock.core.protocol.ledger import judge_ticket
-from kvairlock.core.terms import Claimant, Instant, Owner, after
+from kvairlock.core.terms import Claimant, Instant, Owner, Route, after
 
 STAGE = Stage.DECODE_ADMISSION
 NO_TICKET = Refusal(Reason.FORGED, STAGE, "there is no ticket that names a request")
@@ -25,8 +27,8 @@ NO_TICKET = Refusal(Reason.FORGED, STAGE, "there is no ticket that names a reque
 
 def submitted(node: DecodeState, asked: Submitted, now: Instant) -> None:
     """Admit a request to the queue, or refuse it with its reason."""
-    presented, guards = asked.presented, node.books.guards
-    ticket, refusal = judge_ticket(presented, node.me, node.claims, guards, STAGE)
+    route = node.books.route_with(asked.prefill)
+    ticket, refusal = judge_ticket(node.books, route, asked.presented, node.me, node.claims, STAGE)
     if ticket is None:
         _refuse(node, asked, refusal or NO_TICKET)
         return
@@ -59,38 +61,48 @@ def _judge_sense(asked: Submitted) -> Refusal | None:
 def _judge(
     node: DecodeState, ticket: RequestTicket, claim: Claimant | None, asked: Submitted
 ) -> Refusal | None:
-    if claim is not None and node.on(Guard.CLAIMANT):
-        return Refusal(Reason.REPLAYED, STAGE, "the ticket was used by somebody else before")
-    if node.on(Guard.TICKET) and _exceeds(ticket, asked):
-        return Refusal(Reason.INPUT, STAGE, "more is asked than the ticket was issued for")
-    if asked.prefill not in node.peers:
-        return Refusal(Reason.PEER_LOST, STAGE, f"no link to {asked.prefill}")
-    return _judge_room(node, ticket.owner.tenant, demand_of(asked))
+    judge, route = node.books.judge, node.books.route_with(asked.prefill)
+    used, exceeds = partial(_judge_claim, claim), partial(_judge_extent, ticket, asked)
+    refusal = judge(Guard.CLAIMANT, route, _presenter(asked), used)
+    refusal = refusal or judge(Guard.TICKET, route, ticket.owner, exceeds)
+    if refusal is None and asked.prefill not in node.peers:
+        refusal = Refusal(Reason.PEER_LOST, STAGE, f"no link to {asked.prefill}")
+    return refusal or _judge_room(node, route, ticket.owner, demand_of(asked))
 
 
-def _exceeds(ticket: RequestTicket, asked: Submitted) -> bool:
-    return asked.max_tokens > ticket.max_tokens or asked.choices > ticket.choices
+def _judge_claim(claim: Claimant | None) -> Refusal | None:
+    if claim is None:
+        return None
+    return Refusal(Reason.REPLAYED, STAGE, "the ticket was used by somebody else before")
 
 
-def _judge_room(node: DecodeState, tenant: str, demand: Demand) -> Refusal | None:
+def _judge_extent(ticket: RequestTicket, asked: Submitted) -> Refusal | None:
+    if asked.max_tokens <= ticket.max_tokens and asked.choices <= ticket.choices:
+        return None
+    return Refusal(Reason.INPUT, STAGE, "more is asked than the ticket was issued for")
+
+
+def _judge_room(node: DecodeState, route: Route, owner: Owner, demand: Demand) -> Refusal | None:
+    judge, tenant = node.books.judge, owner.tenant
+    fits = partial(admission.judge_decode, node.books.report, demand)
+    shares = partial(_judge_share, node, tenant, demand)
+    refusal = judge(Guard.CAPACITY, route, owner, fits)
+    refusal = refusal or judge(Guard.SHARE, route, owner, shares)
+    return refusal or admission.judge_place(node.queue, tenant, node.limits.queue_max)
+
+
+def _judge_share(node: DecodeState, tenant: str, demand: Demand) -> Refusal | None:
     report = node.books.report
-    if node.on(Guard.CAPACITY):
-        refusal = admission.judge_decode(report, demand)
-        if refusal is not None:
-            return refusal
-    if node.on(Guard.SHARE):
-        pages = demand.prompt_pages(report.page_tokens)
-        pinned = node.pages_draining(tenant)
-        refusal = admission.judge_share(pinned, pages, report.landing_pages)
-        if refusal is not None:
-            return refusal
-    return admission.judge_place(node.queue, tenant, node.limits.queue_max)
+    pages = demand.prompt_pages(report.page_tokens)
+    return admission.judge_share(node.pages_draining(tenant), pages, report.landing_pages)
 
 
 def _admit(node: DecodeState, ticket: RequestTicket, asked: Submitted, now: Instant) -> None:
     name, demand = ticket.owner.transfer, demand_of(asked)
     deadline = after(now, node.limits.queue_ms)
-    node.receptions[name] = Reception(name, ticket, asked, demand, deadline)
+    reception = Reception(name, ticket, asked, demand, deadline)
+    weaken(node, reception)
+    node.receptions[name] = reception
     node.claims.remember(ticket, asked.claimant, asked.presented.now_unix_s)
     node.queue.join(ticket.owner.tenant, name)
     node.books.counters["admitted"] += 1
@@ -116,24 +128,28 @@ def _push_out(node: DecodeState, now: Instant) -> None:
 
 
 def _refuse(node: DecodeState, asked: Submitted, refusal: Refusal) -> None:
-    # In the name of who presented the ticket: whose it is has nothing to do with it.
-    presenter = Owner.named(asked.presented.tenant, asked.transfer)
-    node.books.record_refusal(presenter, refusal)
+    node.books.record_refusal(_presenter(asked), refusal)
     ended = Ended(asked.transfer, end_for(refusal.reason), refusal, 0, 0, 0)
     node.emit(Send(asked.gateway.node, ended))
 
 
+def _presenter(asked: Submitted) -> Owner:
+    """Who presented a ticket: whose it is has nothing to do with it."""
+    return Owner.named(asked.presented.tenant, asked.transfer)
+
+
 def _attach(node: DecodeState, ticket: RequestTicket, asked: Submitted, now: Instant) -> None:
-    """Without the `claimant` guard: whoever presents a ticket reads what it names."""
+    """Where `claimant` does not enforce: whoever presents a ticket reads what it names."""
     original = node.receptions[ticket.owner.transfer]
     if original.stage is not HandoffStage.CONFIRMED:
         _refuse(node, asked, NO_TICKET)
         return
-    named = replace(ticket, owner=Owner.named(asked.presented.tenant, asked.transfer))
+    named = replace(ticket, owner=_presenter(asked))
     deadline = after(now, node.limits.decode_ms)
     stage = HandoffStage.CONFIRMED
     guest = Reception(asked.transfer, named, asked, original.demand, deadline, stage)
     guest.tables = original.tables[:1]
+    weaken(node, guest)
     guest.computed_tokens = original.computed_tokens
     guest.reused_tokens = original.reused_tokens
     node.receptions[guest.name] = guest

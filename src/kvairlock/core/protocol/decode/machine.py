@@ -10,6 +10,7 @@ from kvairlock.core.events import (
     DecodeFinished,
     EngineFailed,
     Event,
+    GuardsChanged,
     Landed,
     PeerGone,
     PeerLost,
@@ -23,8 +24,15 @@ from kvairlock.core.events import (
     WindowFenced,
 )
 from kvairlock.core.memory.pool import Hold
-from kvairlock.core.messages import Cancel, Receipt, Released
-from kvairlock.core.protocol.decode import ending, grants, intake, reading, verdicts
+from kvairlock.core.messages import Cancel, Receipt, Released, Resize
+from kvairlock.core.protocol.decode import (
+    ending,
+    grants,
+    intake,
+    reading,
+    resizing,
+    verdicts,
+)
 from kvairlock.core.protocol.decode.state import DecodeState
 from kvairlock.core.protocol.handoff import HandoffStage
 from kvairlock.core.terms import Instant, Peer, Role, TransferId
@@ -52,6 +60,8 @@ class DecodeNode(DecodeState):
                 reading.step_ended(self, event)
             case ScrubDone(fenced):
                 self.books.drain.scrubbed(fenced)
+            case Told(_, Resize(pages)):
+                resizing.resized(self, pages, now)
             case _:
                 self._handle_end(event, now)
         self._settle(now)
@@ -95,6 +105,8 @@ class DecodeNode(DecodeState):
                 ending.window_failed(self, name, message, now)
             case WindowFenced(window, fence):
                 self.windows.fence(window, fence, now)
+            case GuardsChanged(guards):
+                self.books.set_guards(guards)
             case PeerUp(peer):
                 self._peer_up(peer)
             case PeerLost(peer):

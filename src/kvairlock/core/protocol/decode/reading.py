@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from kvairlock.core.effects import StopDecode
@@ -10,22 +12,46 @@ from kvairlock.core.events import StepBegan, StepEnded
 from kvairlock.core.guards import Guard
 from kvairlock.core.memory.page import PageStage
 from kvairlock.core.memory.pool import Hold
+from kvairlock.core.protocol.decode.covering import count_reads
 from kvairlock.core.protocol.decode.ending import finish
 from kvairlock.core.protocol.decode.reception import Reception
 from kvairlock.core.protocol.decode.state import DecodeState
 from kvairlock.core.terms import Instant, Owner, TransferId
 
 READ_STAGES = frozenset({PageStage.READABLE, PageStage.FILLING})
+STALE = Refusal(
+    Reason.GENERATION, Stage.DECODE, "the page table names pages that are not this request's"
+)
 
 
 def step_began(node: DecodeState, event: StepBegan, now: Instant) -> None:
     """Hold the pages of all that may take part in a step; stop the others."""
     for name in event.transfers:
         reception = node.receptions.get(name)
-        if node.on(Guard.MAPPING) and not (reception and _mapped(node, reception)):
+        if _judge(node, reception) is not None:
             _stop(node, name, reception, now)
-        elif reception is not None and reception.reserved is not None:
-            node.hold(name, reception.reserved.lease, Hold.COMPUTE)
+        elif reception is not None:
+            _begin(node, reception)
+
+
+def _begin(node: DecodeState, reception: Reception) -> None:
+    """Count what is about to be read, and hold it."""
+    count_reads(node, reception)
+    if reception.reserved is not None:
+        node.hold(reception.name, reception.reserved.lease, Hold.COMPUTE)
+
+
+def _judge(node: DecodeState, reception: Reception | None) -> Refusal | None:
+    """Judge the page table of a request that is about to be read."""
+    if reception is None:
+        # What has ended has no route any more that a waiver could be for.
+        return STALE if node.on(Guard.MAPPING) else None
+    route, table = node.route_of(reception), partial(_judge_table, node, reception)
+    return node.books.judge(Guard.MAPPING, route, reception.owner, table)
+
+
+def _judge_table(node: DecodeState, reception: Reception) -> Refusal | None:
+    return None if _mapped(node, reception) else STALE
 
 
 def _mapped(node: DecodeState, reception: Reception) -> bool:
@@ -45,8 +71,7 @@ def _stop(node: DecodeState, name: TransferId, reception: Reception | None, now:
     if reception.span is not None:
         stale = tuple(node.books.pool.stale(reception.span, READ_STAGES).tolist())
     node.books.record("mapping_refused", reception.owner, pages=stale)
-    message = "the page table names pages that are not this request's"
-    finish(node, reception, Refusal(Reason.GENERATION, Stage.DECODE, message), now)
+    finish(node, reception, STALE, now)
 
 
 def step_ended(node: DecodeState, event: StepEnded) -> None:

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kvairlock.core.checks import Checks, Sample
 from kvairlock.core.errors import InvariantBroken, Reason, Refusal, Stage
 from kvairlock.core.events import Submitted
-from kvairlock.core.guards import Guard
+from kvairlock.core.guards import Guard, GuardMode
 from kvairlock.core.memory.pool import Lease
 from kvairlock.core.memory.windows import Window
 from kvairlock.core.messages import Receipt, RequestTicket
 from kvairlock.core.promise.capacity import Demand
-from kvairlock.core.protocol.handoff import Expectation, HandoffStage
+from kvairlock.core.protocol.handoff import Expectation, HandoffStage, Observed
 from kvairlock.core.terms import Instant, Owner, Pages, PageSpan, TransferId
 
 
@@ -90,6 +91,11 @@ class Reception:
         reserved: Pages and window, once granted.
         receipt: What prefill states, once it has.
         checks: The checks that passed so far.
+        observed: What was found by checks that only observe.
+        policy: Which of the pages that land are digested, once they do.
+        lands: How many land.
+        verified: The pages whose bytes have the stated digest.
+        weakest: How the weakest guard of its route was set at any time since it came in.
         tables: One page table per choice, once readable.
         span: The pages as they were when they became readable.
         landings: How often the window was tried to be landed.
@@ -108,6 +114,11 @@ class Reception:
     reserved: Reservation | None = None
     receipt: Receipt | None = None
     checks: tuple[Guard, ...] = ()
+    observed: tuple[Observed, ...] = ()
+    policy: Checks | None = None
+    lands: int = 0
+    verified: tuple[int, ...] = ()
+    weakest: GuardMode = GuardMode.ENFORCING
     tables: tuple[Pages, ...] = ()
     span: PageSpan | None = None
     landings: int = 0
@@ -157,6 +168,17 @@ class Reception:
         if self.granted.transfer is None:
             raise InvariantBroken("handoff", f"{self.name} has no transfer in {self.stage}")
         return self.granted.transfer
+
+    @property
+    def sample(self) -> Sample:
+        """Which of the pages that land are digested; the same whenever it is asked.
+
+        Raises:
+            InvariantBroken: Nothing lands yet.
+        """
+        if self.policy is None:
+            raise InvariantBroken("handoff", f"{self.name} lands nothing in {self.stage}")
+        return self.policy.sample(self.lands, self.asked.seed)
 
     @property
     def stated(self) -> Receipt:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from kvairlock.core.effects import Effect
 from kvairlock.core.errors import Reason, Refusal, Stage
-from kvairlock.core.guards import Guard, GuardSet
+from kvairlock.core.guards import Guard, GuardMode, GuardSet
 from kvairlock.core.memory.pool import Hold, Lease
 from kvairlock.core.memory.windows import Windows
+from kvairlock.core.promise.admission import judge_decode
 from kvairlock.core.promise.budget import Budget
 from kvairlock.core.promise.capacity import CapacityReport
 from kvairlock.core.promise.fair import FairQueue
@@ -19,6 +22,7 @@ from kvairlock.core.terms import (
     NodeName,
     PageSpan,
     Peer,
+    Route,
     TransferId,
 )
 
@@ -28,7 +32,7 @@ class DecodeState:
 
     Args:
         report: What the node measured; `landing_pages` in it is what one request may land.
-        guards: Which guards enforce.
+        guards: How all guards are set.
         limits: Deadlines and caps.
         policy: How remote writes become pages.
         layout: Digest of the node's page layout.
@@ -54,7 +58,7 @@ class DecodeState:
         self.peers: dict[NodeName, Peer] = {}
 
     def on(self, guard: Guard) -> bool:
-        """Whether a guard enforces."""
+        """Whether a guard that acts is to do so."""
         return self.books.on(guard)
 
     def emit(self, effect: Effect) -> None:
@@ -76,20 +80,43 @@ class DecodeState:
         """Pages of windows whose request has ended and of leases in the drain, of one or all."""
         return self.windows.pages_draining(tenant) + self.books.drain.pages_of(tenant)
 
+    def route_of(self, reception: Reception) -> Route:
+        """Return the route of a request."""
+        return self.books.route_with(reception.asked.prefill)
+
+    def judge_size(self, reception: Reception) -> Refusal | None:
+        """Judge by this node's figures of now whether a request can ever have its pages."""
+        size = partial(judge_decode, self.books.report, reception.demand)
+        return self.books.judge(Guard.CAPACITY, self.route_of(reception), reception.owner, size)
+
     def within_share(self, reception: Reception) -> bool:
-        """Whether a request can land without its tenant having more than its share in windows."""
-        if not self.on(Guard.SHARE) or reception.lands_nothing:
-            return True
+        """Whether a request may land: with it its tenant has no more than its share in windows."""
+        return self._over_share(reception) is None
+
+    def note_share(self, reception: Reception) -> None:
+        """Note that a request will land over its tenant's share, where `share` only observes."""
+        landing = partial(self._judge_landing, reception)
+        self.books.judge(Guard.SHARE, self.route_of(reception), reception.owner, landing)
+
+    def _over_share(self, reception: Reception) -> Refusal | None:
+        mode = self.books.guards.mode(Guard.SHARE, self.route_of(reception))
+        return self._judge_landing(reception) if mode is GuardMode.ENFORCING else None
+
+    def _judge_landing(self, reception: Reception) -> Refusal | None:
+        limit = self.books.report.landing_pages
         landing = self.windows.pages(reception.owner.tenant)
-        pages = reception.demand.prompt_pages(self.books.report.page_tokens)
-        return landing + pages <= self.books.report.landing_pages
+        total = landing + reception.demand.prompt_pages(self.books.report.page_tokens)
+        if reception.lands_nothing or total <= limit:
+            return None
+        message = f"this tenant's requests kept their {limit} landing pages in use"
+        stage, name = Stage.DECODE_ADMISSION, "tenant_landing_pages"
+        return Refusal(Reason.TENANT_SHARE, stage, message, total, limit, name)
 
     def refusal_for_wait(self, reception: Reception) -> Refusal:
         """Say why a request whose deadline has passed is refused."""
-        if reception.stage is HandoffStage.OFFERED and not self.within_share(reception):
-            limit = self.books.report.landing_pages
-            message = f"this tenant's requests kept their {limit} landing pages in use"
-            return Refusal(Reason.TENANT_SHARE, Stage.DECODE_ADMISSION, message)
+        over = self._over_share(reception)
+        if reception.stage is HandoffStage.OFFERED and over is not None:
+            return over
         return refusal_for_wait(reception, self.limits, self.pages_draining())
 
     def record_reading(self, event: str, reception: Reception, span: PageSpan) -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 from kvairlock.core.effects import CopyPages, Land, Send, StartDecode, ZeroTail
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.events import Computed, Landed
-from kvairlock.core.guards import Guard
+from kvairlock.core.guards import Guard, GuardMode
 from kvairlock.core.memory.page import Verb
 from kvairlock.core.memory.pool import Hold
 from kvairlock.core.messages import Receipt, Ruling
 from kvairlock.core.protocol import handoff
+from kvairlock.core.protocol.decode.covering import weaken
 from kvairlock.core.protocol.decode.ending import fail_or_recover
 from kvairlock.core.protocol.decode.reception import Reception, choice_tables
 from kvairlock.core.protocol.decode.state import DecodeState
-from kvairlock.core.protocol.handoff import HandoffStage, Signal
-from kvairlock.core.terms import NS_PER_MS, Instant, Peer, after
+from kvairlock.core.protocol.handoff import HandoffStage, Signal, Verdict
+from kvairlock.core.terms import NS_PER_MS, Instant, Pages, Peer, after
 
 RELAND_NS = 10 * NS_PER_MS
 
@@ -26,19 +30,37 @@ def receipt_came(node: DecodeState, peer: Peer, receipt: Receipt, now: Instant) 
         owner = reception.owner if reception else None
         node.books.record_ignored(owner, "receipt", "no expectation is open for it")
         return
-    if node.on(Guard.IDENTITY) and reception.transfer.window.writer != peer:
+    route, writer = node.route_of(reception), partial(_judge_writer, reception, peer)
+    if node.books.judge(Guard.IDENTITY, route, reception.owner, writer) is not None:
         node.books.record_ignored(reception.owner, "receipt", "from another than was granted")
         return
     reception.receipt = receipt
-    verdict = handoff.judge_statement(reception.transfer.want, receipt, node.books.guards)
-    reception.checks = verdict.checks
-    refusal = verdict.refusal or _refuse_writable(node, reception)
+    want, guards = reception.transfer.want, node.books.guards
+    refusal = take(node, reception, handoff.judge_statement(want, receipt, guards, route))
+    refusal = refusal or _refuse_writable(node, reception)
     if refusal is not None:
         reject(node, reception, refusal, now)
         return
     reception.stage = handoff.advance(reception.stage, Signal.REPORT)
     reception.deadline = after(now, node.limits.landing_ms)
     land(node, reception)
+
+
+def _judge_writer(reception: Reception, peer: Peer) -> Refusal | None:
+    if reception.transfer.window.writer == peer:
+        return None
+    message = f"the receipt is from {peer.node}, which was not granted the window"
+    return Refusal(Reason.IDENTITY, Stage.VERDICT, message)
+
+
+def take(node: DecodeState, reception: Reception, verdict: Verdict) -> Refusal | None:
+    """Take what checks have found: note what only observes, and return what is refused."""
+    reception.checks = tuple(dict.fromkeys(reception.checks + verdict.checks))
+    reception.observed += verdict.observed
+    for seen in verdict.observed:
+        route = node.route_of(reception)
+        node.books.record_observed(seen.guard, route, reception.owner, seen.refusal)
+    return verdict.refusal
 
 
 def _refuse_writable(node: DecodeState, reception: Reception) -> Refusal | None:
@@ -56,7 +78,19 @@ def land(node: DecodeState, reception: Reception) -> None:
     reception.landings += 1
     window.landing = True
     node.hold(reception.name, reserved.lease, Hold.LANDING)
-    node.emit(Land(reception.name, window.id, reserved.prompt, reception.asked.seed))
+    digested = choose_sample(node, reception, reserved.prompt)
+    seed = reception.asked.seed
+    node.emit(Land(reception.name, window.id, reserved.prompt, digested, seed))
+
+
+def choose_sample(node: DecodeState, reception: Reception, landing: Pages) -> Pages:
+    """Choose which of the pages that are about to land will be digested, and return those.
+
+    The policy that is in force now counts to the end of the landing.
+    """
+    reception.policy = node.books.guards.checks(node.route_of(reception))
+    reception.lands = len(landing)
+    return landing[list(reception.sample.digested)]
 
 
 def landed(node: DecodeState, event: Landed, now: Instant) -> None:
@@ -69,12 +103,34 @@ def landed(node: DecodeState, event: Landed, now: Instant) -> None:
     if event.digests is None:
         reception.reland_at = Instant(now + RELAND_NS)
         return
-    verdict = handoff.judge_bytes(reception.stated.digests, event.digests, node.books.guards)
-    reception.checks += verdict.checks
-    if verdict.refusal is not None:
-        reject(node, reception, verdict.refusal, now)
+    refusal = _judge_landed(node, reception, event.digests)
+    if refusal is not None:
+        reject(node, reception, refusal, now)
     else:
         _confirm(node, reception, now)
+
+
+def _judge_landed(
+    node: DecodeState, reception: Reception, digests: tuple[int, ...]
+) -> Refusal | None:
+    sample, route = reception.sample, node.route_of(reception)
+    stated, guards = reception.stated.digests, node.books.guards
+    verdict = handoff.judge_bytes(stated, digests, sample, guards, route)
+    if Guard.INTEGRITY in verdict.checks:
+        digested = reception.granted.prompt[list(sample.digested)]
+        reception.verified = tuple(digested.tolist())
+    # A check that ran on a part of the pages is none of those that passed: `verified` says which.
+    refusal = take(node, reception, verdict if sample.is_whole else replace(verdict, checks=()))
+    return refusal or _refuse_observed(node, reception)
+
+
+def _refuse_observed(node: DecodeState, reception: Reception) -> Refusal | None:
+    """Refuse what was let pass if its guard enforces by now: the waiver has ended meanwhile."""
+    route, guards = node.route_of(reception), node.books.guards
+    for seen in reception.observed:
+        if guards.mode(seen.guard, route) is GuardMode.ENFORCING:
+            return seen.refusal
+    return None
 
 
 def reject(node: DecodeState, reception: Reception, refusal: Refusal, now: Instant) -> None:
@@ -121,6 +177,7 @@ def _read(node: DecodeState, reception: Reception, now: Instant) -> None:
     reception.span = node.books.pool.span(reception.granted.lease.pages)
     reception.stage = handoff.advance(reception.stage, Signal.CONFIRM)
     reception.deadline = after(now, node.limits.decode_ms)
+    weaken(node, reception)
     node.record_reading("read_started", reception, reception.span)
     node.emit(StartDecode(reception.name, reception.tables, reception.name))
 
@@ -145,6 +202,9 @@ def _record(node: DecodeState, reception: Reception, outcome: str) -> None:
         reception.owner,
         outcome=outcome,
         checks=tuple(str(check) for check in reception.checks),
+        observed=tuple(str(seen.guard) for seen in reception.observed),
+        policy=str(reception.policy or ""),
+        verified=reception.verified,
         start=receipt.start,
         stop=receipt.stop,
         expected_tokens=want.prompt_tokens,

@@ -28,8 +28,10 @@ def granted(node: PrefillState, asked: Granted, now: Instant) -> None:
     """Queue a prompt, or refuse it with its reason: the refusal crosses as one."""
     if _is_repeated(node, asked):
         return
-    presented, guards = asked.presented, node.books.guards
-    ticket, refusal = judge_ticket(presented, asked.decode, node.claims, guards, STAGE)
+    route = node.books.route_with(asked.decode.node)
+    ticket, refusal = judge_ticket(
+        node.books, route, asked.presented, asked.decode, node.claims, STAGE
+    )
     refusal = refusal or _judge_grant(node, ticket, asked)
     if ticket is None or refusal is not None:
         owner = ticket.owner if ticket else Owner.named("", asked.transfer)
@@ -38,8 +40,9 @@ def granted(node: PrefillState, asked: Granted, now: Instant) -> None:
     tokens = asked.presented.prompt_tokens
     job = Job(asked, ticket, after(now, asked.patience_ms), tokens)
     over = admission.judge_prefill(node.books.report, Demand(tokens, 0))
-    if over is not None and node.on(Guard.CAPACITY):
-        _refuse(node, asked, ticket.owner, over)
+    refusal = node.books.judge(Guard.CAPACITY, route, ticket.owner, lambda: over)
+    if refusal is not None:
+        _refuse(node, asked, ticket.owner, refusal)
         return
     if over is not None:
         # What engines without this guard did: note the rejection, compute on a placeholder.

@@ -10,6 +10,7 @@ from kvairlock.core.events import (
     EngineFailed,
     Event,
     Granted,
+    GuardsChanged,
     PeerGone,
     PeerLost,
     PeerUp,
@@ -18,9 +19,9 @@ from kvairlock.core.events import (
     WriteEnded,
 )
 from kvairlock.core.memory.pool import Hold
-from kvairlock.core.messages import Ruling, Withdraw
+from kvairlock.core.messages import Resize, Ruling, Withdraw
 from kvairlock.core.protocol.handoff import HandoffStage
-from kvairlock.core.protocol.prefill import ending, filling, intake
+from kvairlock.core.protocol.prefill import ending, filling, intake, resizing, sharing
 from kvairlock.core.protocol.prefill.job import Job
 from kvairlock.core.protocol.prefill.state import PrefillState
 from kvairlock.core.terms import Instant, TransferId
@@ -44,6 +45,9 @@ class PrefillNode(PrefillState):
                 filling.write_ended(self, event, now)
             case ScrubDone(fenced):
                 self.books.drain.scrubbed(fenced)
+            case Told(_, Resize(pages)):
+                for name, refusal in resizing.resized(self, pages):
+                    self.fail(name, refusal, now)
             case _:
                 self._handle_end(event, now)
         self._settle(now)
@@ -69,6 +73,8 @@ class PrefillNode(PrefillState):
                 ending.ruled(self, peer, ruling, now)
             case EngineFailed(name, message):
                 self._engine_failed(name, message, now)
+            case GuardsChanged(guards):
+                self.books.set_guards(guards)
             case PeerUp(peer):
                 self.books.record_peer("peer_up", peer)
             case PeerLost(peer):
@@ -86,6 +92,7 @@ class PrefillNode(PrefillState):
     def _settle(self, now: Instant) -> None:
         self.books.drain.turn(now)
         self.settle()
+        sharing.make_way(self, now)
         filling.pump(self, now)
 
 

@@ -32,6 +32,14 @@ def make_room(node: PrefillState, pages: int, now: Instant) -> None:
             return
 
 
+def make_way(node: PrefillState, now: Instant) -> None:
+    """Let go of idle prefixes while the pool has more pages than it is to have."""
+    pool = node.books.pool
+    while pool.pages_surplus and pool.pages_coming < 0:
+        if not _evict(node, now):
+            return
+
+
 def keep(node: PrefillState, job: Job, now: Instant) -> None:
     """Keep the full pages of an admitted prompt for later requests of its scope."""
     new = _keys(node, job)[len(job.prefix.pages) :]

@@ -19,7 +19,7 @@ class PrefillState:
 
     Args:
         report: What the node measured.
-        guards: Which guards enforce.
+        guards: How all guards are set.
         limits: Deadlines and caps.
         layout: Digest of the node's page layout.
     """
@@ -36,7 +36,7 @@ class PrefillState:
         self.claims = Claims()
 
     def on(self, guard: Guard) -> bool:
-        """Whether a guard enforces."""
+        """Whether a guard that acts is to do so."""
         return self.books.on(guard)
 
     def emit(self, effect: Effect) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from kvairlock.core.effects import Send, SendClaim
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.guards import Guard
@@ -59,11 +61,13 @@ def lent(node: BorrowerState, peer: Peer, answer: Lent, now: Instant) -> None:
 def _judge(
     node: BorrowerState, reception: Reception, loan: Loan, answer: Lent, now: Instant
 ) -> None:
-    want, guards = reception.transfer.want, node.books.guards
+    want, guards, route = reception.transfer.want, node.books.guards, node.route_of(reception)
     reception.receipt = answer.receipt
-    verdict = handoff.judge_statement(want, answer.receipt, guards)
-    reception.checks = verdict.checks
-    refusal = verdict.refusal or _judge_form(answer) or _judge_pages(node, want.pages, answer)
+    statement = handoff.judge_statement(want, answer.receipt, guards, route)
+    refusal = verdicts.take(node, reception, statement) or _judge_form(answer)
+    if refusal is None:
+        listed = ((Guard.PAGE_INDEX, partial(_judge_pages, want.pages, answer)),)
+        refusal = verdicts.take(node, reception, handoff.judge(listed, guards, route))
     if refusal is not None:
         verdicts.reject(node, reception, refusal, now)
         return
@@ -82,10 +86,10 @@ def _judge_form(answer: Lent) -> Refusal | None:
     return Refusal(Reason.PAGE_INDEX, Stage.VERDICT, message)
 
 
-def _judge_pages(node: BorrowerState, expected: int, answer: Lent) -> Refusal | None:
+def _judge_pages(expected: int, answer: Lent) -> Refusal | None:
     """Refuse a page list that does not fit page by page to what is to be read."""
     listed, different = len(answer.pages), len(set(answer.pages))
-    if not node.on(Guard.PAGE_INDEX) or listed == different == expected:
+    if listed == different == expected:
         return None
     message = f"{expected} pages are to be read, {listed} are lent, {different} of them different"
     return Refusal(Reason.PAGE_INDEX, Stage.VERDICT, message)

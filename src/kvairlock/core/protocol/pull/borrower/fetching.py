@@ -7,8 +7,10 @@ import numpy as np
 from kvairlock.core.effects import StartRead
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.events import Landed, ReadEnded
+from kvairlock.core.guards import Guard
 from kvairlock.core.memory.pool import Hold
 from kvairlock.core.messages import Lent, Validated
+from kvairlock.core.protocol import handoff
 from kvairlock.core.protocol.decode import verdicts
 from kvairlock.core.protocol.decode.ending import fail_or_recover
 from kvairlock.core.protocol.decode.reception import Reception
@@ -31,6 +33,7 @@ def start(node: BorrowerState, reception: Reception, loan: Loan, answer: Lent) -
         np.array(answer.generations[: len(target)], dtype=np.int64),
     )
     loan.move(LoanSignal.READ)
+    digested = verdicts.choose_sample(node, reception, target)
     node.hold(loan.name, reserved.lease, Hold.READ)
     node.books.record(
         "remote_read_started",
@@ -42,7 +45,7 @@ def start(node: BorrowerState, reception: Reception, loan: Loan, answer: Lent) -
         source_generations=tuple(source.generations.tolist()),
         pages=tuple(target.tolist()),
     )
-    node.emit(StartRead(loan.name, lender.node, source, target, answer.seed))
+    node.emit(StartRead(loan.name, lender.node, source, target, digested, answer.seed))
 
 
 def read_ended(node: BorrowerState, event: ReadEnded, now: Instant) -> None:
@@ -83,10 +86,17 @@ def validated(node: BorrowerState, peer: Peer, answer: Validated, now: Instant) 
     if answer.refusal is None:
         _stood(node, loan, now)
         return
-    loan.move(LoanSignal.REVOKE)
     message = f"the lender took its pages back: {answer.refusal.message}"
-    refusal = Refusal(Reason.GENERATION, Stage.VERDICT, message)
-    verdicts.reject(node, node.receptions[loan.name], refusal, now)
+    found = Refusal(Reason.GENERATION, Stage.VERDICT, message)
+    reception = node.receptions[loan.name]
+    guards, route = node.books.guards, node.route_of(reception)
+    verdict = handoff.judge(((Guard.GENERATION, lambda: found),), guards, route)
+    refusal = verdicts.take(node, reception, verdict)
+    if refusal is None:
+        _stood(node, loan, now)
+        return
+    loan.move(LoanSignal.REVOKE)
+    verdicts.reject(node, reception, refusal, now)
 
 
 def _stood(node: BorrowerState, loan: Loan, now: Instant) -> None:

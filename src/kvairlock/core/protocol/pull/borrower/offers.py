@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.events import Referred, Submitted
@@ -33,8 +34,14 @@ def judged(node: BorrowerState, asked: Submitted) -> Submitted:
 def _judge(
     node: BorrowerState, asked: Submitted, ticket: RequestTicket, offer: TransferTicket
 ) -> Refusal | None:
-    if not node.on(Guard.TICKET):
-        return None
+    route = node.books.route_with(asked.prefill)
+    terms = partial(_judge_terms, node, asked, ticket, offer)
+    return node.books.judge(Guard.TICKET, route, ticket.owner, terms)
+
+
+def _judge_terms(
+    node: BorrowerState, asked: Submitted, ticket: RequestTicket, offer: TransferTicket
+) -> Refusal | None:
     if offer.transfer != ticket.owner.transfer or offer.lender.node != asked.prefill:
         return Refusal(Reason.IDENTITY, STAGE, "the offer is of another transfer or another node")
     if offer.receiver != node.me:

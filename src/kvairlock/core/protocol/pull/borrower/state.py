@@ -21,7 +21,7 @@ class BorrowerState(DecodeNode):
 
     Args:
         report: What the node measured; `landing_pages` in it is what one tenant may read into.
-        guards: Which guards enforce.
+        guards: How all guards are set.
         limits: Deadlines and caps.
         layout: Digest of the node's page layout.
         reader: Whether it asks after its reads; it can only trust a lender that waits for it.
@@ -43,7 +43,7 @@ class BorrowerState(DecodeNode):
 
     @property
     def asks(self) -> bool:
-        """Whether the lender is asked after a read: the `generation` guard of pull."""
+        """Whether the lender is asked after a read: the `generation` guard of pull, unless off."""
         return self.reader is Reader.VALIDATING and self.on(Guard.GENERATION)
 
     def emit(self, effect: Effect) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from kvairlock.core.effects import Decline, Offer
 from kvairlock.core.ends import End
 from kvairlock.core.errors import Reason, Refusal, Stage
@@ -51,8 +53,8 @@ def _asked_again(node: LenderState, ticket: RequestTicket, event: Asked, before:
 
 def _judge(node: LenderState, ticket: RequestTicket, event: Asked) -> Refusal | None:
     # Who will claim is not here yet: the ticket says who may.
-    presented, guards = event.presented, node.books.guards
-    _, refusal = judge_ticket(presented, ticket.receiver, node.claims, guards, STAGE)
+    route, presented = node.books.route_with(ticket.receiver.node), event.presented
+    _, refusal = judge_ticket(node.books, route, presented, ticket.receiver, node.claims, STAGE)
     if refusal is not None:
         return refusal
     if ticket.owner.transfer != event.transfer:
@@ -61,7 +63,7 @@ def _judge(node: LenderState, ticket: RequestTicket, event: Asked) -> Refusal | 
         return Refusal(Reason.MALFORMED, STAGE, "there is no prompt to compute")
     if not 0 <= event.seed < SEEDS:
         return Refusal(Reason.MALFORMED, STAGE, "the seed is out of range")
-    return _judge_room(node, event) if node.on(Guard.CAPACITY) else None
+    return node.books.judge(Guard.CAPACITY, route, ticket.owner, partial(_judge_room, node, event))
 
 
 def _judge_room(node: LenderState, event: Asked) -> Refusal | None:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from kvairlock.core.effects import Offer, Send
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.events import Claimed, Digested
 from kvairlock.core.guards import Guard
 from kvairlock.core.memory.page import PageStage
 from kvairlock.core.memory.pool import Hold
-from kvairlock.core.messages import Validate, Validated
+from kvairlock.core.messages import RequestTicket, TransferTicket, Validate, Validated
 from kvairlock.core.protocol import handoff
 from kvairlock.core.protocol.handoff import Signal
 from kvairlock.core.protocol.ledger import judge_ticket
 from kvairlock.core.protocol.pull.lender.answers import lend, refuse
 from kvairlock.core.protocol.pull.lender.loan import Holder, Loan
-from kvairlock.core.protocol.pull.lender.state import LenderState
+from kvairlock.core.protocol.pull.lender.state import OTHERS, LenderState
 from kvairlock.core.protocol.pull.loans import LoanSignal, LoanStage, move
-from kvairlock.core.terms import Instant, Peer, after
+from kvairlock.core.terms import Instant, Owner, Peer, Route, after
 
 LENT_STAGES = frozenset({PageStage.SEALED, PageStage.SHARED})
 AT_CLAIM, AFTER_READ = Stage.PREFILL_ADMISSION, Stage.TRANSFER
@@ -53,27 +55,40 @@ def claimed(node: LenderState, event: Claimed, now: Instant) -> None:
 
 
 def _judge(node: LenderState, loan: Loan | None, event: Claimed) -> Refusal | None:
-    presented, peer = event.presented, event.peer
-    ticket, refusal = judge_ticket(presented, peer, node.claims, node.books.guards, AT_CLAIM)
-    refusal = refusal or _judge_offer(node, event)
+    presented, peer, judge = event.presented, event.peer, node.books.judge
+    route = node.books.route_with(peer.node)
+    ticket, refusal = judge_ticket(node.books, route, presented, peer, node.claims, AT_CLAIM)
+    refusal = refusal or _judge_offer(node, route, event)
     if refusal is not None:
         return refusal
     if loan is None or loan.stage is LoanStage.REVOKED:
         return NO_OFFER
-    if node.on(Guard.TICKET) and ticket != loan.job.ticket:
-        return Refusal(Reason.IDENTITY, AT_CLAIM, "the pages hold another request's prompt")
-    if loan.holder is not None and not node.is_held_by(loan, peer, event.claim.nonce):
-        return Refusal(Reason.REPLAYED, AT_CLAIM, "somebody else has claimed these pages")
-    return None
+    refusal = judge(Guard.TICKET, route, loan.job.owner, partial(_judge_prompt, ticket, loan))
+    if refusal is None and loan.holder is not None:
+        held = node.is_held_by(loan, peer, event.claim.nonce)
+        refusal = None if held else OTHERS
+    return refusal
 
 
-def _judge_offer(node: LenderState, event: Claimed) -> Refusal | None:
-    """Judge the transfer ticket: an offer of this life, for this transfer, to this node."""
-    offer = event.offer
-    if isinstance(offer, Refusal):
-        return offer
-    if not node.on(Guard.TICKET):
+def _judge_prompt(ticket: RequestTicket | None, loan: Loan) -> Refusal | None:
+    if ticket == loan.job.ticket:
         return None
+    return Refusal(Reason.IDENTITY, AT_CLAIM, "the pages hold another request's prompt")
+
+
+def _judge_offer(node: LenderState, route: Route, event: Claimed) -> Refusal | None:
+    """Judge the transfer ticket: an offer of this life, for this transfer, to this node.
+
+    As of a request ticket, a signature that is wrong is refused however the guard is set.
+    """
+    if isinstance(event.offer, Refusal):
+        return event.offer
+    owner = Owner.named(event.claim.tenant, event.claim.transfer)
+    terms = partial(_judge_terms, node, event.offer, event)
+    return node.books.judge(Guard.TICKET, route, owner, terms)
+
+
+def _judge_terms(node: LenderState, offer: TransferTicket, event: Claimed) -> Refusal | None:
     if offer.transfer != event.claim.transfer:
         return Refusal(Reason.IDENTITY, AT_CLAIM, "another transfer is claimed than was offered")
     if offer.receiver != event.peer or offer.lender.node != node.me.node:

@@ -11,14 +11,15 @@ from kvairlock.core.events import (
     Digested,
     EngineFailed,
     Event,
+    GuardsChanged,
     PeerGone,
     PeerLost,
     PeerUp,
     ScrubDone,
     Told,
 )
-from kvairlock.core.messages import Cancel, Release, Ruling, Validate, Withdraw
-from kvairlock.core.protocol.prefill import filling
+from kvairlock.core.messages import Cancel, Release, Resize, Ruling, Validate, Withdraw
+from kvairlock.core.protocol.prefill import filling, resizing, sharing
 from kvairlock.core.protocol.pull.lender import ending, intake, lending
 from kvairlock.core.protocol.pull.lender.state import LenderState
 from kvairlock.core.terms import Instant, TransferId
@@ -42,6 +43,9 @@ class LenderNode(LenderState):
                 ending.engine_failed(self, name, message, now)
             case ScrubDone(fenced):
                 self.books.drain.scrubbed(fenced)
+            case Told(_, Resize(pages)):
+                for name, refusal in resizing.resized(self, pages):
+                    self.fail(name, refusal, now)
             case _:
                 self._handle_peer(event, now)
         self._settle(now)
@@ -73,6 +77,8 @@ class LenderNode(LenderState):
                 ending.released(self, peer, release, now)
             case Told(peer, Cancel(name)):
                 ending.cancelled(self, peer, name, now)
+            case GuardsChanged(guards):
+                self.books.set_guards(guards)
             case PeerUp(peer):
                 self.books.record_peer("peer_up", peer)
             case PeerLost(peer):
@@ -86,4 +92,5 @@ class LenderNode(LenderState):
     def _settle(self, now: Instant) -> None:
         self.books.drain.turn(now)
         self.settle()
+        sharing.make_way(self, now)
         filling.pump(self, now)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from kvairlock.core.effects import Value
+from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.guards import Guard, GuardSet
 from kvairlock.core.promise.capacity import CapacityReport
 from kvairlock.core.protocol.prefill.state import PrefillState
 from kvairlock.core.protocol.pull.lender.loan import LenderLimits, Loan
 from kvairlock.core.terms import Claimant, Peer, TransferId
+
+OTHERS = Refusal(Reason.REPLAYED, Stage.PREFILL_ADMISSION, "somebody else has claimed these pages")
 
 
 class LenderState(PrefillState):
@@ -15,7 +18,7 @@ class LenderState(PrefillState):
 
     Args:
         report: What the node measured.
-        guards: Which guards enforce.
+        guards: How all guards are set.
         limits: Deadlines and caps.
         layout: Digest of the node's page layout.
     """
@@ -30,11 +33,13 @@ class LenderState(PrefillState):
         self.loans: dict[TransferId, Loan] = {}
 
     def is_held_by(self, loan: Loan, peer: Peer, nonce: str) -> bool:
-        """Whether a loan is this claimant's; without the `claimant` guard it is anybody's."""
-        claimant = Claimant(peer.node, peer.incarnation, nonce)
+        """Whether a loan is this claimant's; where `claimant` does not enforce it is anybody's."""
         if loan.holder is None:
             return False
-        return loan.holder.claimant == claimant or not self.on(Guard.CLAIMANT)
+        known = loan.holder.claimant == Claimant(peer.node, peer.incarnation, nonce)
+        route, owner = self.books.route_with(peer.node), loan.job.owner
+        refusal = None if known else OTHERS
+        return self.books.judge(Guard.CLAIMANT, route, owner, lambda: refusal) is None
 
     def record_loan(self, event: str, loan: Loan, **fields: Value) -> None:
         """Note what becomes of lent pages."""
