@@ -17,6 +17,7 @@ from kvairlock.node.host import Equipment, Host
 from kvairlock.node.prefill import PrefillHost
 from kvairlock.runtime import settings
 from kvairlock.runtime.failpoints import FailpointError, Flaw
+from kvairlock.runtime.guarding import Guarding
 from kvairlock.runtime.secrets import new_key
 from kvairlock.sink.jsonl import JsonLines
 from kvairlock.transport.memory import PoolMemory
@@ -36,7 +37,10 @@ async def built(folder: Path, text: str, name: str, role: Role) -> tuple[type[Ho
     memory, sink = PoolMemory(4, layout.page_bytes), JsonLines(folder, peer, ring)
     try:
         host = process.build(
-            Equipment(read, report, peer, ring, model, layout, memory, sink, folder), node
+            Equipment(
+                read, report, peer, ring, model, layout, memory, sink, folder, Guarding(read, 0)
+            ),
+            node,
         )
         try:
             host.points.arm(Flaw.TORN)

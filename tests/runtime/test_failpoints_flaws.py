@@ -1,4 +1,4 @@
-"""Flaws are armed like places, strike from the wanted arrival on, and only where drills may be."""
+"""Flaws and cuts are armed like places, and only where drills may be."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from kvairlock.runtime.failpoints import (
     POINTS,
+    Cut,
     Failpoint,
     FailpointError,
     Failpoints,
@@ -37,6 +38,18 @@ def test_a_flaw_strikes_until_it_is_released_and_says_so() -> None:
     assert not points.strikes(Flaw.TORN, "fourth")
 
 
+def test_a_cut_is_armed_until_it_is_released_and_nobody_arrives_there() -> None:
+    points = Failpoints(enabled=True)
+    points.arm(Cut.HELD)
+    assert (points.armed(Cut.HELD), points.armed(Cut.BROKEN)) == (True, False)
+    assert points.reached() == ()
+    points.release(Cut.HELD)
+    assert not points.armed(Cut.HELD)
+    with pytest.raises(FailpointError, match=r"link.held is cut at once, not after 1 arrivals"):
+        points.arm(Cut.HELD, after=1)
+    assert not points.armed(Cut.HELD)
+
+
 def test_all_are_released_at_the_end() -> None:
     points = Failpoints(enabled=True)
     for point in POINTS:
@@ -46,7 +59,7 @@ def test_all_are_released_at_the_end() -> None:
 
 
 def test_points_are_known_by_names_of_their_own() -> None:
-    assert [point_named(str(point)) for point in POINTS] == [*Failpoint, *Flaw]
+    assert [point_named(str(point)) for point in POINTS] == [*Failpoint, *Flaw, *Cut]
     assert len({str(point) for point in POINTS}) == len(POINTS)
     with pytest.raises(FailpointError, match="no failpoint is called nothing"):
         point_named("nothing")

@@ -2,7 +2,28 @@ from pathlib import Path
 
 import pytest
 
+from kvairlock.core.errors import Reason
+from kvairlock.core.promise.commitment import Commitment, LengthClass, Reach
+from kvairlock.core.promise.conditions import Conditions
+from kvairlock.core.terms import NodeName
 from kvairlock.runtime.settings import Settings, SettingsWrong, check, load, parse
+
+COMMITTED = """
+[commitment]
+context_tokens = 1024
+output_tokens = 256
+reach = "every"
+fingerprints = { prefill-0 = "abc" }
+
+[[commitment.classes]]
+name = "short"
+context_tokens = 200
+concurrency = 8
+
+[[commitment.classes]]
+name = "long"
+context_tokens = 1024
+"""
 
 
 @pytest.mark.parametrize(
@@ -50,10 +71,40 @@ def test_the_defaults_hold_together() -> None:
         ('[[prefill]]\nname = "p"\nthreads = -1\n', "Expected `int` >= 0"),
         ('[[prefill]]\nname = "a"\n[[decode]]\nname = "a"\n', "needs a name of its own"),
         ('[[decode]]\nname = "gateway"\n', "needs a name of its own"),
+        ('[breaker]\nreasons = ["forged"]\n', "`forged` says nothing against a node"),
+        ("[breaker]\nfailures = 0\n", "Expected `int` >= 1"),
         ('[drill]\nguards_off = ["drain"]\n', "guards are off outside drill mode: drain"),
         ('[[decode]]\nname = "d"\nlanding = "direct"\n', "is for drills only"),
+        (
+            '[[commitment.classes]]\nname = "a"\ncontext_tokens = 1\n' * 2,
+            "classes]] needs a name of its own",
+        ),
+        (
+            '[[commitment.classes]]\nname = "a\\n"\ncontext_tokens = 1\n',
+            "needs a name of its own, on one line",
+        ),
+        ('[commitment.fingerprints]\nprefill-9 = "f"\n', "prefill-9 is no node of this stack"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(text: str, message: str) -> None:
     with pytest.raises(SettingsWrong, match=message):
         parse(text)
+
+
+def test_the_conditions_of_breakers_are_those_of_the_core() -> None:
+    text = '[breaker]\nfailures = 4\nviolations = 2\nwithin_s = 30\nreasons = ["engine"]\n'
+    expected = Conditions(4, 2, 30_000, frozenset({Reason.ENGINE}))
+    assert parse(text).breaker.conditions == expected
+    assert Reason.PEER_LOST not in parse("").breaker.conditions.reasons
+
+
+def test_the_commitment_is_the_one_of_the_core() -> None:
+    told = parse(COMMITTED).commitment.promised
+    assert told == Commitment(
+        context_tokens=1024,
+        output_tokens=256,
+        reach=Reach.EVERY,
+        classes=(LengthClass("short", 200, 8), LengthClass("long", 1024, 1)),
+        fingerprints={NodeName("prefill-0"): "abc"},
+    )
+    assert Settings().commitment.promised == Commitment()

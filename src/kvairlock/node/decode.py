@@ -14,6 +14,7 @@ import anyio
 import anyio.to_thread
 import structlog
 
+from kvairlock.core.checks import Coverage
 from kvairlock.core.effects import (
     CloseWindow,
     Effect,
@@ -208,7 +209,7 @@ class DecodeHost(Host):
             return None
         if isinstance(landed, Busy):
             return None
-        return page_digests(self.has.memory.array, effect.pages, effect.seed)
+        return page_digests(self.has.memory.array, effect.digested, effect.seed)
 
     def _start_decode(self, effect: StartDecode) -> None:
         reception = self.machine.receptions[effect.transfer]
@@ -290,6 +291,11 @@ class DecodeHost(Host):
             self.tell(DecodeFinished(answers.transfer))
 
     # Figures
+
+    def coverage(self) -> tuple[Coverage, ...]:
+        """Return the page reads of each route, by what vouched for the pages."""
+        reads = self.machine.books.reads
+        return tuple(Coverage.counted(route, reads) for route in self.routes)
 
     def requests(self) -> Counter[str]:
         """Return the number of requests by hand-over stage."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Sequence
@@ -21,23 +22,26 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup
 
+from kvairlock.core.checks import Coverage
 from kvairlock.core.effects import CopyPages, Effect, Record, Scrub, Send, Value, ZeroTail
 from kvairlock.core.errors import KvairlockError, Misuse
-from kvairlock.core.events import Event, PeerGone, PeerLost, PeerUp, ScrubDone
+from kvairlock.core.events import Event, GuardsChanged, PeerGone, PeerLost, PeerUp, ScrubDone, Told
 from kvairlock.core.evidence import EVENTS, Sensitivity
 from kvairlock.core.guards import Guard
-from kvairlock.core.messages import SENDERS, Beat, Drill, Inspect, Message, NodeStatus
+from kvairlock.core.messages import SENDERS, Beat, Drill, Inspect, Message, NodeStatus, Resize
 from kvairlock.core.node import LedgerBroken, Node
 from kvairlock.core.promise.capacity import CapacityReport
-from kvairlock.core.terms import NodeName, Peer, Role
+from kvairlock.core.terms import NodeName, Peer, Role, Route
 from kvairlock.engine.cache import PagedCache
 from kvairlock.engine.layout import Layout
 from kvairlock.engine.model import Model
+from kvairlock.node.cuts import Cuts
 from kvairlock.node.links import Links
 from kvairlock.node.presenting import Presenter
 from kvairlock.runtime import clock
 from kvairlock.runtime.failpoints import Failpoints, Point, Reached, point_named
-from kvairlock.runtime.link import Identity
+from kvairlock.runtime.guarding import Guarding
+from kvairlock.runtime.link import Identity, Link
 from kvairlock.runtime.settings import Settings
 from kvairlock.sink.jsonl import JsonLines
 from kvairlock.transport.memory import PoolMemory
@@ -63,6 +67,7 @@ class Equipment:
         memory: The pool's memory.
         sink: Where evidence goes.
         run: Folder of the sockets.
+        guarding: How guards are set.
     """
 
     settings: Settings
@@ -74,6 +79,7 @@ class Equipment:
     memory: PoolMemory
     sink: JsonLines
     run: Path
+    guarding: Guarding
 
 
 class Host(ABC):
@@ -96,10 +102,12 @@ class Host(ABC):
             limits.beat_ms,
             limits.lost_ms,
             hears=self._hears,
+            opened=self._channel_opened,
             up=self._up,
             lost=lambda peer: self.tell(PeerLost(peer)),
             gone=lambda peer: self.tell(PeerGone(peer)),
             refused=self._frame_refused,
+            cuts=Cuts(self.points),
         )
         self.presenter = Presenter(
             equipment.ring,
@@ -107,6 +115,7 @@ class Host(ABC):
             equipment.model.vocab_size,
             check=equipment.settings.guards.on(Guard.TICKET),
         )
+        self.routes = _routes_of(equipment.peer.node, equipment.settings)
         self.gateways: set[NodeName] = set()
         self.tasks: TaskGroup | None = None
         self._loop = asyncio.get_running_loop()
@@ -115,6 +124,7 @@ class Host(ABC):
         self._moved = anyio.Event()
         self._broken: LedgerBroken | None = None
         self._recorded_beat_at = clock.now()
+        self._scrubbed_pages = 0
 
     # What a kind of node adds
 
@@ -137,6 +147,10 @@ class Host(ABC):
     @abstractmethod
     def windows(self) -> tuple[int, int]:
         """Return the windows that are open, and those of them that are draining."""
+
+    def coverage(self) -> tuple[Coverage, ...]:
+        """Return the page reads of each route; who decodes nothing reads no page for an answer."""
+        return ()
 
     # The turn
 
@@ -170,9 +184,20 @@ class Host(ABC):
             self._moved.set()
 
     def _tick(self) -> None:
+        """Handle what time has brought: waivers that have expired, then deadlines."""
+        self._look_at_waivers()
         due = self.core.deadline()
         if due is not None and due <= clock.now():
             self._perform(self.core.tick(clock.now()))
+
+    def _look_at_waivers(self) -> None:
+        entries = self.has.guarding.look(int(time.time()))
+        if not entries:
+            return
+        for event, fields in entries:
+            self.has.sink.record(event, None, fields)
+        self._perform(self.core.handle(GuardsChanged(self.has.guarding.guards), clock.now()))
+        self._report()
 
     def _stop(self, broken: LedgerBroken) -> None:
         log.critical("the ledger cannot be trusted any more; stopping", invariant=broken.invariant)
@@ -196,6 +221,7 @@ class Host(ABC):
                     self.cache.copy_pages(source, target)
                 case Scrub(fenced):
                     self.has.memory.scrub(fenced.pages)
+                    self._scrubbed_pages += len(fenced.pages)
                     self._events.append(ScrubDone(fenced))
                 case _:
                     self.perform(effect)
@@ -243,6 +269,7 @@ class Host(ABC):
                 tasks.start_soon(self.links.dial, name, path)
             tasks.start_soon(self.links.beat, self._sign_of_life)
             tasks.start_soon(self._watch_deadlines)
+            tasks.start_soon(self._watch_waivers)
             tasks.start_soon(self.work)
             ready()
         if self._broken is not None:
@@ -257,7 +284,25 @@ class Host(ABC):
                 await self._moved.wait()
             self._run_turns()
 
+    async def _watch_waivers(self) -> None:
+        """Look at the wall clock at every beat, as long as there is a waiver to expire."""
+        while self.has.guarding.waivers.in_force:
+            await anyio.sleep(self.has.settings.limits.beat_ms / 1000)
+            self._run_turns()
+
     # Links
+
+    def _channel_opened(self, channel: Link) -> None:
+        peer = channel.peer
+        self.has.sink.record(
+            "channel_opened",
+            None,
+            {
+                "peer": peer.node,
+                "peer_incarnation": peer.incarnation,
+                "messages": channel.version,
+            },
+        )
 
     def _up(self, peer: Peer) -> None:
         if peer.role is Role.GATEWAY:
@@ -278,6 +323,10 @@ class Host(ABC):
             case Drill():
                 self._drill(message)
                 self.links.send(peer.node, self.status())
+            case Resize():
+                self.tell(Told(peer, message))
+                log.info("resized", pages=self.core.machine.books.report.pages)
+                self._report()
             case _:
                 self.hear(peer, message, file)
 
@@ -292,20 +341,27 @@ class Host(ABC):
             self.has.sink.record("beat", None, {"records": self.has.sink.records})
         return self.status() if name in self.gateways else Beat()
 
+    def _report(self) -> None:
+        """Tell all gateways what is true now, not at the next beat."""
+        for name in self.gateways:
+            self.links.send(name, self.status())
+
     def status(self) -> NodeStatus:
         """Return the node's figures."""
         books = self.core.machine.books
         windows, draining = self.windows()
         return NodeStatus(
-            report=self.has.report,
+            report=books.report,
             pages={stage.name.lower(): count for stage, count in books.pool.count().items()},
             windows=windows,
             windows_draining=draining,
             requests=dict(self.requests()),
             links=self.links.names,
-            counters=dict(books.counters),
+            counters={**books.counters, "pages_scrubbed": self._scrubbed_pages},
             fences={str(fence): count for fence, count in books.drain.fences.items()},
             points=tuple(f"{reached.name} {reached.detail}" for reached in self.points.reached()),
+            relaxed=books.guards.not_enforcing(self.routes),
+            coverage=self.coverage(),
         )
 
     # Drills
@@ -321,14 +377,18 @@ class Host(ABC):
             log.warning("drill refused", reason=str(error))
             return
         self._record_point(point, drill.action)
+        self.links.recut()
 
     def _reached(self, reached: Reached) -> None:
         self._loop.call_soon_threadsafe(self._point_reached, reached)
 
     def _point_reached(self, reached: Reached) -> None:
         self._record_point(reached.name, "reached")
-        for name in self.gateways:
-            self.links.send(name, self.status())
+        self._report()
 
     def _record_point(self, point: Point, action: str) -> None:
         self.has.sink.record("failpoint", None, {"point": str(point), "action": action})
+
+
+def _routes_of(node: NodeName, settings: Settings) -> tuple[Route, ...]:
+    return tuple(route for route in settings.routes if node in (route.prefill, route.decode))

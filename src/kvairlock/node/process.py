@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import anyio
 import structlog
 
 from kvairlock.core.node import LedgerBroken
-from kvairlock.core.promise.capacity import CapacityReport
+from kvairlock.core.promise.capacity import CapacityReport, Cause
 from kvairlock.core.protocol.decode import DecodeLimits, DecodeNode
 from kvairlock.core.protocol.prefill import PrefillLimits, PrefillNode
 from kvairlock.core.terms import LandingPolicy, NodeName, Peer, Role
@@ -27,6 +28,7 @@ from kvairlock.node.measuring import (
 )
 from kvairlock.node.prefill import PrefillHost
 from kvairlock.runtime import lifetime, threads
+from kvairlock.runtime.guarding import Guarding, in_words
 from kvairlock.runtime.machine import memory_free_bytes
 from kvairlock.runtime.settings import (
     DecodeSettings,
@@ -66,7 +68,7 @@ def _prefill(equipment: Equipment, node: PrefillSettings) -> Host:
     settings = equipment.settings
     limits = PrefillLimits(settings.limits.verdict_ms, int(node.pages * node.prefix_share))
     digest = equipment.layout.digest
-    machine = PrefillNode(equipment.report, settings.guards, limits, digest)
+    machine = PrefillNode(equipment.report, equipment.guarding.guards, limits, digest)
     kind = FlawedPrefill if settings.drill.enabled else PrefillHost
     return kind(equipment, machine, node.chunk_tokens)
 
@@ -83,7 +85,8 @@ def _decode(equipment: Equipment, node: DecodeSettings) -> Host:
         queue_max=node.queue_max,
         recompute_tokens_per_min=node.recompute_tokens_per_min,
     )
-    machine = DecodeNode(equipment.report, settings.guards, limits, node.landing, digest)
+    guards = equipment.guarding.guards
+    machine = DecodeNode(equipment.report, guards, limits, node.landing, digest)
     bytes_max = limits.landing_pages * equipment.layout.page_bytes
     landing = Landing(equipment.memory, node.landing, bytes_max=bytes_max)
     kind = FlawedDecode if settings.drill.enabled else DecodeHost
@@ -120,8 +123,9 @@ def serve(settings: Settings, name: str, run: Path, evidence: Path, ring: Keyrin
         memory.populate()
     report = measure(settings, node, model, peer)
     sink = JsonLines(evidence, peer, ring)
-    _record_start(sink, settings, node, report)
-    equipment = Equipment(settings, report, peer, ring, model, layout, memory, sink, run)
+    guarding = Guarding(settings, int(time.time()))
+    _record_start(sink, guarding, node, report)
+    equipment = Equipment(settings, report, peer, ring, model, layout, memory, sink, run, guarding)
     try:
         with threads.limit_blas(node.threads, len(settings.nodes)):
             log.info("node computes", model=settings.model, threads=threads.blas_threads())
@@ -138,18 +142,22 @@ def _is_shared(node: NodeSettings) -> bool:
 
 
 def _record_start(
-    sink: JsonLines, settings: Settings, node: NodeSettings, report: CapacityReport
+    sink: JsonLines, guarding: Guarding, node: NodeSettings, report: CapacityReport
 ) -> None:
     sink.record(
         "node_started",
         None,
         {
-            "guards_off": tuple(sorted(str(guard) for guard in settings.drill.guards_off)),
+            "guards_off": tuple(sorted(map(str, guarding.guards.off))),
             "landing": str(node.landing) if isinstance(node, DecodeSettings) else "",
             "pages": report.pages,
             "fingerprint": report.fingerprint,
+            "relaxed": in_words(guarding.guards),
         },
     )
+    for event, fields in guarding.at_start:
+        sink.record(event, None, fields)
+    sink.record("capacity_reported", None, report.figures(Cause.START))
 
 
 async def _run(equipment: Equipment, node: NodeSettings) -> None:

@@ -8,6 +8,9 @@ point from a thread.
 
 A peer that lies is only tested if there is one. A `Flaw` is armed and released like a place; a node
 in drill mode asks whether it `strikes`, and then does what no guard relies on that it does not.
+
+Links between processes of one machine never fail. A `Cut` makes them: from being armed until it is
+released, a node's links are as if the network between two machines had gone.
 """
 
 from __future__ import annotations
@@ -58,6 +61,17 @@ class Flaw(StrEnum):
     """The engine stands still, and does not hear that a request has ended."""
 
 
+class Cut(StrEnum):
+    """The closed list of ways in which a node's links can be cut."""
+
+    HELD = "link.held"
+    """Nothing passes between it and other nodes; all of it comes, in order, once released."""
+    BROKEN = "link.broken"
+    """Its channels to other nodes break and none can be made; what was under way is lost."""
+    GATEWAY_HELD = "gateway.held"
+    """Nothing passes between it and gateways but what steers the drill; all of it comes later."""
+
+
 class Passage(StrEnum):
     """What happened to one arrival: it went through at once, or it was held and later released."""
 
@@ -65,8 +79,8 @@ class Passage(StrEnum):
     HELD = "held"
 
 
-Point = Failpoint | Flaw
-POINTS: tuple[Point, ...] = (*Failpoint, *Flaw)
+Point = Failpoint | Flaw | Cut
+POINTS: tuple[Point, ...] = (*Failpoint, *Flaw, *Cut)
 """Everything that can be armed."""
 
 
@@ -111,12 +125,14 @@ class Failpoints:
 
         Raises:
             FailpointError: Failpoints are not enabled, the name is armed already, or `after` is
-                negative.
+                negative, or given for a cut: nobody arrives there.
         """
         if not self._enabled:
             raise FailpointError("failpoints are not enabled in this process")
         if after < 0:
             raise FailpointError(f"after must not be negative: {after}")
+        if after and isinstance(name, Cut):
+            raise FailpointError(f"{name} is cut at once, not after {after} arrivals")
         with self._lock:
             if name in self._gates:
                 raise FailpointError(f"{name} is armed already")
@@ -147,6 +163,8 @@ class Failpoints:
 
     def armed(self, name: Point) -> bool:
         """Return whether `name` is armed, also while it still lets arrivals pass."""
+        if not self._gates:
+            return False
         with self._lock:
             return name in self._gates
 
@@ -187,7 +205,7 @@ class Failpoints:
 
 
 def point_named(name: str) -> Point:
-    """Return the place or flaw of a name.
+    """Return the place, flaw or cut of a name.
 
     Raises:
         FailpointError: There is none.

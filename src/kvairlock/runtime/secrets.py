@@ -1,4 +1,4 @@
-"""The cluster's keys from the environment or from a file that only its owner can read."""
+"""Keys from the environment or from a file that only its owner can read; errors never show them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ class KeysWrong(KvairlockError):
     code = "cluster_key_wrong"
 
 
+class ApiKeyWrong(KvairlockError):
+    """An API key cannot be used; the message says why and never shows it."""
+
+    code = "api_key_wrong"
+
+
 def new_key(key_id: str) -> str:
     """Return a line for a cluster key file with a fresh random key."""
     return f"{key_id} {secrets.token_bytes(KEY_BYTES).hex()}\n"
@@ -30,25 +36,63 @@ def load_keyring(path: Path | None) -> Keyring:
     Raises:
         KeysWrong: There is none, others can read the file, or its content is malformed.
     """
-    text, where = os.environ.get(VARIABLE), VARIABLE
-    if text is None:
-        text, where = _read_private(path), str(path)
+    text = os.environ.get(VARIABLE)
+    if text is not None:
+        return _keyring(VARIABLE, text)
+    if path is None:
+        raise KeysWrong(f"no cluster key: set {VARIABLE} or name a key file")
+    return keyring_in(path)
+
+
+def keyring_in(file: Path) -> Keyring:
+    """Read the cluster's keys from a file, whatever the environment says.
+
+    Raises:
+        KeysWrong: Others can read the file, or its content is malformed.
+    """
+    return _keyring(str(file), _read_private(file, KeysWrong))
+
+
+def _keyring(where: str, text: str) -> Keyring:
     try:
         return Keyring.parse(text)
     except Misuse as error:
         raise KeysWrong(f"{where}: {error}") from None
 
 
-def _read_private(path: Path | None) -> str:
-    if path is None:
-        raise KeysWrong(f"no cluster key: set {VARIABLE} or name a key file")
+def api_key_in(file: Path) -> str:
+    """Read an API key from a file that holds it and nothing else.
+
+    Raises:
+        ApiKeyWrong: It cannot be read, others can read it, or it holds something else.
+    """
+    return _one_word(str(file), _read_private(file, ApiKeyWrong).strip())
+
+
+def api_key_of(variable: str) -> str:
+    """Read an API key from an environment variable.
+
+    Raises:
+        ApiKeyWrong: It is not set, or holds something else.
+    """
+    return _one_word(variable, os.environ.get(variable, "").strip())
+
+
+def _one_word(where: str, key: str) -> str:
+    """Refuse what can be no key before it becomes a header."""
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise ApiKeyWrong(f"{where}: must hold one API key and nothing else")
+    return key
+
+
+def _read_private(path: Path, wrong: type[KvairlockError]) -> str:
     try:
         mode = path.stat().st_mode
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise KeysWrong(f"{path}: cannot be read: {type(error).__name__}") from None
+        raise wrong(f"{path}: cannot be read: {type(error).__name__}") from None
     if stat.S_IMODE(mode) & 0o077:
-        raise KeysWrong(f"{path}: others can read it; chmod 600 {path}")
+        raise wrong(f"{path}: others can read it; chmod 600 {path}")
     return text
 
 

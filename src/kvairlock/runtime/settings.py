@@ -12,10 +12,13 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from kvairlock.core.errors import KvairlockError
+from kvairlock.core.errors import KvairlockError, Reason
 from kvairlock.core.guards import Guard, GuardSet
-from kvairlock.core.promise.commitment import Reach
-from kvairlock.core.terms import LandingPolicy, NodeName, Role
+from kvairlock.core.promise.commitment import Commitment, LengthClass, Reach
+from kvairlock.core.promise.conditions import ATTRIBUTABLE, COUNTED, Conditions
+from kvairlock.core.promise.waivers import Waiver
+from kvairlock.core.terms import LandingPolicy, NodeName, Role, Route
+from kvairlock.runtime.waiver_settings import WaiverSettings
 
 Threads = Annotated[
     int,
@@ -114,23 +117,60 @@ class CommitmentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         ),
     ] = {}
 
+    @property
+    def promised(self) -> Commitment:
+        """The commitment itself."""
+        classes = (LengthClass(c.name, c.context_tokens, c.concurrency) for c in self.classes)
+        return Commitment(
+            context_tokens=self.context_tokens,
+            output_tokens=self.output_tokens,
+            reach=self.reach,
+            classes=tuple(classes),
+            fingerprints={NodeName(name): pinned for name, pinned in self.fingerprints.items()},
+        )
+
 
 class BreakerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When a route is closed to requests because its nodes broke the protocol."""
+    """When a route takes no more requests because of what its nodes did; see docs/breaker.md."""
 
     failures: Annotated[
         int,
-        Meta(ge=1, description="Failures of a route's nodes within `within_s` that open it."),
+        Meta(
+            ge=1,
+            description="Requests that failed by the doing of a route's nodes within `within_s`, "
+            "after which its breaker opens.",
+        ),
     ] = 3
+    violations: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Violations among them after which it opens already: what was handed over "
+            "is not what anybody vouched for. 0 counts them like all failures.",
+        ),
+    ] = 1
     within_s: Annotated[int, Meta(ge=1, description="Seconds in which they count together.")] = 60
+    reasons: Annotated[
+        tuple[Reason, ...],
+        Meta(
+            description="Reasons of refusals that count; only those whose fault is a peer's or "
+            "ours can. A broken invariant always counts."
+        ),
+    ] = COUNTED
     tenant_faults_per_min: Annotated[
         int,
         Meta(
             ge=0,
-            description="Refusals that a tenant may cause by tickets that are not its own or by "
-            "malformed requests, per minute, before it gets 429; 0 sets no limit.",
+            description="Refusals that one tenant may cause per minute by requests that were its "
+            "own fault, before it gets 429; 0 sets no limit. To leave is no fault.",
         ),
     ] = 0
+
+    @property
+    def conditions(self) -> Conditions:
+        """The figures of the conditions."""
+        reasons = frozenset(self.reasons)
+        return Conditions(self.failures, self.violations, self.within_s * 1000, reasons)
 
 
 class RetrySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -250,12 +290,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     prefill: tuple[PrefillSettings, ...] = (PrefillSettings(name="prefill-0"),)
     decode: tuple[DecodeSettings, ...] = (DecodeSettings(name="decode-0"),)
     limits: LimitSettings = LimitSettings()
+    waiver: Annotated[
+        tuple[WaiverSettings, ...],
+        Meta(description="Permissions to check less for a time, one [[waiver]] for each."),
+    ] = ()
     drill: DrillSettings = DrillSettings()
 
     @property
     def guards(self) -> GuardSet:
-        """The guards that enforce."""
+        """How guards are set whatever the time is; what waivers relax is `Guarding`'s to say."""
         return GuardSet(frozenset(self.drill.guards_off))
+
+    @property
+    def waivers(self) -> tuple[Waiver, ...]:
+        """The waivers themselves."""
+        return tuple(waiver.made(self.routes) for waiver in self.waiver)
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """All routes that requests may take."""
+        return tuple(
+            Route(NodeName(p.name), NodeName(d.name)) for p in self.prefill for d in self.decode
+        )
 
     @property
     def nodes(self) -> dict[NodeName, Role]:
@@ -334,12 +390,20 @@ def check(settings: Settings) -> None:
         raise SettingsWrong("a name has a line break at its end")
     if settings.limits.lost_ms <= 2 * settings.limits.beat_ms:
         raise SettingsWrong("limits.lost_ms must be over twice limits.beat_ms")
+    check_commitment(settings.commitment)
+    for node in settings.commitment.fingerprints:
+        if node not in settings.nodes:
+            raise SettingsWrong(f"commitment.fingerprints: {node} is no node of this stack")
+    for reason in settings.breaker.reasons:
+        if reason not in ATTRIBUTABLE:
+            raise SettingsWrong(f"breaker.reasons: `{reason}` says nothing against a node")
     wait_ms = settings.limits.queue_ms + settings.limits.prefill_ms
     if settings.gateway.ticket_s * 1000 < wait_ms:
         raise SettingsWrong(
             "gateway.ticket_s must cover limits.queue_ms plus limits.prefill_ms: a ticket that "
             "expires in the queue would turn load into refusals"
         )
+    _check_waivers(settings)
     if settings.drill.enabled:
         return
     if not settings.guards.all_on:
@@ -347,6 +411,26 @@ def check(settings: Settings) -> None:
         raise SettingsWrong(f"guards are off outside drill mode: {off} (drill.enabled = true?)")
     if any(d.landing is LandingPolicy.DIRECT for d in settings.decode):
         raise SettingsWrong("landing = 'direct' is for drills only (drill.enabled = true?)")
+
+
+def check_commitment(commitment: CommitmentSettings) -> None:
+    """Refuse a commitment that cannot be read in one way only.
+
+    Raises:
+        SettingsWrong: The message names the setting.
+    """
+    names = [each.name.strip() for each in commitment.classes]
+    if len(set(names)) != len(names) or any(each.name not in names for each in commitment.classes):
+        raise SettingsWrong("every [[commitment.classes]] needs a name of its own, on one line")
+
+
+def _check_waivers(settings: Settings) -> None:
+    names = [waiver.name for waiver in settings.waiver]
+    if len(set(names)) != len(names):
+        raise SettingsWrong("every [[waiver]] needs a name of its own")
+    for waiver in settings.waiver:
+        for problem in waiver.problems(settings.routes):
+            raise SettingsWrong(f"waiver {waiver.name}: {problem}")
 
 
 def schema() -> dict[str, Any]:
