@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import anyio
@@ -20,6 +20,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from kvairlock.core.ends import End
 from kvairlock.core.errors import Refusal
 from kvairlock.core.messages import (
+    Beat,
     Cancel,
     Chunk,
     Drill,
@@ -27,6 +28,7 @@ from kvairlock.core.messages import (
     Inspect,
     Message,
     NodeStatus,
+    Resize,
     Score,
     Submit,
 )
@@ -34,6 +36,7 @@ from kvairlock.core.promise.capacity import CapacityReport
 from kvairlock.core.terms import Incarnation, NodeName, Peer, Role, TransferId
 from kvairlock.runtime.link import ChannelClosed, Identity, Link, serve
 from kvairlock.wire.keys import Keyring
+from kvairlock.wire.versions import SPEAKS, Versions
 
 LAYOUT = "fake-layout"
 PAGE_TOKENS = 16
@@ -129,6 +132,8 @@ def status(of: CapacityReport, links: tuple[str, ...] = ()) -> NodeStatus:
         counters={"steps": 5},
         fences={"acknowledged": 4},
         points=(),
+        relaxed=(),
+        coverage=(),
     )
 
 
@@ -143,8 +148,12 @@ class FakeNode:
         self.tokens, self.links = tokens, tuple(links)
         self.incarnation = secrets.token_hex(4)
         self.reported_name = name
+        self.speaks = SPEAKS
         self.script: Script = greet
+        self.reported_incarnation = self.incarnation
+        self.epoch = 0
         self.mute = False
+        self.beats_only = False
         self.extra: Message | None = None
         self.heard: queue.Queue[Message] = queue.Queue()
         self._talks: dict[TransferId, Talk] = {}
@@ -165,12 +174,14 @@ class FakeNode:
         """Listen until stopped."""
         peer = Peer(NodeName(self.name), self.role, Incarnation(self.incarnation))
         with self._scope:
-            await serve(self.path, Identity(peer, self.ring, LAYOUT), self._talk, lambda _: None)
+            me = Identity(peer, self.ring, LAYOUT, speaks=self.speaks)
+            await serve(self.path, me, self._talk, lambda _: None)
 
     def status(self) -> NodeStatus:
         """Return what it reports of itself."""
-        measured = report(self.reported_name, self.role, self.tokens, self.incarnation)
-        return status(measured, self.links)
+        life = self.reported_incarnation
+        measured = report(self.reported_name, self.role, self.tokens, life)
+        return status(replace(measured, epoch=self.epoch), self.links)
 
     async def _talk(self, link: Link) -> None:
         async with anyio.create_task_group() as tasks:
@@ -186,7 +197,7 @@ class FakeNode:
         try:
             while True:
                 if not self.mute:
-                    await link.send(self.status())
+                    await link.send(Beat() if self.beats_only else self.status())
                 if self.extra is not None:
                     await link.send(self.extra)
                     self.extra = None
@@ -203,10 +214,10 @@ class FakeNode:
             case Cancel():
                 self.heard.put(message)
                 self._talks[message.transfer].cancelled.set()
-            case Drill():
+            case Drill() | Resize():
                 self.heard.put(message)
             case Inspect():
-                if not self.mute:
+                if not (self.mute or self.beats_only):
                     await link.send(self.status())
             case _:
                 pass
@@ -225,12 +236,18 @@ class FakeNodes:
         self.nodes: dict[str, FakeNode] = {}
 
     def start(
-        self, name: str, tokens: int, links: list[str] | None = None, ring: Keyring | None = None
+        self,
+        name: str,
+        tokens: int,
+        links: list[str] | None = None,
+        ring: Keyring | None = None,
+        speaks: Versions = SPEAKS,
     ) -> FakeNode:
         """Start a node, or start it again as a new incarnation."""
         role = Role.PREFILL if name.startswith("prefill") else Role.DECODE
         ring = ring or self._ring
         node = self._portal.call(FakeNode, self._directory, name, role, ring, tokens, links or [])
+        node.speaks = speaks
         self.nodes[name] = node
         self._running[name] = self._portal.start_task_soon(node.run)
         return node

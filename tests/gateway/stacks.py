@@ -23,12 +23,18 @@ from kvairlock.wire.keys import Keyring
 
 from .fake_nodes import DECODE_TOKENS, PREFILL_TOKENS, WAIT_S, FakeNode, FakeNodes, fake_nodes
 
-LIMITS = """
+TIMES = """
 [limits]
 beat_ms = 30
 lost_ms = 400
 start_ms = 8000
 """
+
+LIMITS = f"""
+[breaker]
+failures = 1000  # nodes fail on purpose here, and their route is to go on
+violations = 1000
+{TIMES}"""
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -49,6 +55,10 @@ class Stack:
         self.other_key = self.keys.issue("rival-secret-name", "group:shared")
         self.operator_key = self.keys.issue("staff", "none", operator=True)
         (root / "settings.toml").write_text(settings + limits)
+        self.begin()
+
+    def begin(self) -> None:
+        """Start a gateway process, the first one or another one over the same state."""
         self.process = self._start()
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -62,7 +72,12 @@ class Stack:
         return self.nodes.nodes["decode-0"]
 
     def _start(self) -> subprocess.Popen[str]:
-        paths = ("settings", "settings.toml"), ("run", "run"), ("evidence", "evidence")
+        paths = (
+            ("settings", "settings.toml"),
+            ("run", "run"),
+            ("evidence", "evidence"),
+            ("state", ""),
+        )
         more = ("keys", "keys.toml"), ("cluster-key", "cluster.key")
         options = [word for n, p in paths + more for word in (f"--{n}", str(self.root / p))]
         command = [sys.executable, "-m", "kvairlock.gateway", *options]

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from kvairlock.core.ends import End
-from kvairlock.core.errors import PeerMisbehaved, Reason, Refusal
+from kvairlock.core.errors import PeerMisbehaved, Reason, Refusal, Stage
 from kvairlock.core.messages import (
     ALTERNATIVES_MAX,
     Alternative,
@@ -23,14 +23,14 @@ from kvairlock.core.messages import (
     Score,
     Submit,
 )
-from kvairlock.core.terms import Incarnation, NodeName, Owner, Peer, Role, TransferId
+from kvairlock.core.terms import Incarnation, NodeName, Owner, Peer, Role, Route, TransferId
 from kvairlock.gateway.desk import WAITING_BYTES_MAX, Desk, Flight, FlightState
 from kvairlock.gateway.nodes import NodeDown, OutboxFull
-from kvairlock.gateway.routes import Route
 from kvairlock.runtime.settings import LimitSettings
 from kvairlock.sink.jsonl import JsonLines, read
 from kvairlock.wire.codec import decode, encode
 from kvairlock.wire.keys import Keyring
+from kvairlock.wire.versions import SPEAKS
 
 from .asking import asked
 
@@ -132,18 +132,48 @@ def test_a_client_that_leaves_loads_its_nodes_until_the_end(desk: Desk, wires: W
     run(work)
 
 
+CANCELLED = Refusal(Reason.CANCELLED, Stage.GATEWAY, "the gateway left")
+LEFT = Ended(TRANSFER, End.CANCELLED, CANCELLED, 3, 1, 0)
+
+
+def test_a_client_that_is_there_is_not_told_that_it_left(desk: Desk) -> None:
+    """Decode has lost this gateway and ended its requests; it is heard before that shows here."""
+
+    async def work() -> None:
+        flight = submitted(desk)
+        desk.deliver(DECODE, LEFT)
+        told = await flight.next()
+        assert isinstance(told, Ended)
+        assert told.refusal is not None
+        assert (told.end, told.refusal.reason) == (End.FAILED, Reason.PEER_LOST)
+        assert "decode-0 lost the gateway" in told.refusal.message
+        assert (told.computed_tokens, told.generated_tokens) == (3, 1)
+
+    run(work)
+
+
+def test_a_client_that_has_left_is_known_to_have_left(desk: Desk) -> None:
+    async def work() -> None:
+        flight = submitted(desk)
+        desk.leave(flight)
+        desk.deliver(DECODE, LEFT)
+        assert await flight.next() == LEFT
+
+    run(work)
+
+
 def heap_bytes(chunk: Chunk) -> int:
     """What a chunk takes, measured: as it comes from the wire, with nothing shared.
 
     The least of some rounds: what else in the process takes memory meanwhile only adds to one.
     """
-    encoded = encode(chunk)
+    encoded = encode(chunk, SPEAKS[-1])
     return min(_traced_bytes(encoded, 2_000) for _ in range(3)) // 2_000
 
 
 def _traced_bytes(encoded: bytes, count: int) -> int:
     tracemalloc.start()
-    kept = [decode(encoded) for _ in range(count)]
+    kept = [decode(encoded, SPEAKS[-1]) for _ in range(count)]
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(kept) == count

@@ -56,6 +56,7 @@ def test_a_node_that_dies_ends_its_requests_and_serves_again() -> None:
         assert running.http.get("/healthz").json() == {
             "status": "no_route",
             "nodes": {"prefill-0": "up", "decode-0": "lost"},
+            "breakers": {"prefill-0/decode-0": "closed"},
         }
         running.nodes.start("decode-0", DECODE_TOKENS, ["prefill-0"])
         until(lambda: healthy(running))

@@ -36,10 +36,14 @@ def code_of(response: httpx.Response) -> tuple[int, str]:
     return response.status_code, response.json()["error"]["code"]
 
 
-def test_health_names_nodes(gateway: Stack) -> None:
+def test_health_names_nodes_and_breakers(gateway: Stack) -> None:
     response = gateway.http.get("/healthz")
     assert response.status_code == 200
-    assert response.json() == {"status": "ok", "nodes": {"prefill-0": "up", "decode-0": "up"}}
+    assert response.json() == {
+        "status": "ok",
+        "nodes": {"prefill-0": "up", "decode-0": "up"},
+        "breakers": {"prefill-0/decode-0": "closed"},
+    }
 
 
 def test_metrics_tell_figures_and_never_tenants(gateway: Stack) -> None:
@@ -94,7 +98,7 @@ def test_status_shows_the_whole_stack(gateway: Stack) -> None:
     assert (decode["role"], decode["state"]) == ("decode", "up")
     assert decode["status"]["report"]["pages"] == 32
     assert decode["status"]["links"] == ["prefill-0"]
-    assert 0 <= decode["heard_ms"] < 400
+    assert 0 <= decode["report_ms"] < 400
 
 
 def test_drill_headers_mean_nothing_outside_drill_mode(gateway: Stack) -> None:

@@ -117,7 +117,7 @@ def test_no_body_ever_makes_a_500(
 def run_gateway(root: Path, **changed: str) -> subprocess.CompletedProcess[str]:
     names = {
         "settings": "settings.toml", "run": "run", "evidence": "evidence", "keys": "keys.toml",
-        "cluster-key": "cluster.key", **changed,
+        "cluster-key": "cluster.key", "state": "", **changed,
     }  # fmt: skip
     options = [word for name, path in names.items() for word in (f"--{name}", str(root / path))]
     clean = {k: v for k, v in os.environ.items() if k != "KVAIRLOCK_CLUSTER_KEY"}

@@ -20,7 +20,9 @@ from kvairlock.gateway.exchange import Serving
 from kvairlock.gateway.keys import ApiKeys
 from kvairlock.gateway.parsers import INLINE_BYTES_MAX, Parsers
 from kvairlock.gateway.parts import Parts
+from kvairlock.gateway.tally import Tally
 from kvairlock.runtime.settings import Settings
+from kvairlock.sink.jsonl import JsonLines
 
 from .asking import OFFER
 
@@ -183,15 +185,22 @@ class Client:
         await Serving(self.parts, ENDPOINTS[0])(scope, receive, send)
 
 
-def test_a_body_waits_in_the_line_of_the_tenant_whose_key_it_came_with(tmp_path: Path) -> None:
+def test_a_body_waits_in_the_line_of_the_tenant_whose_key_it_came_with(
+    tmp_path: Path, evidence: JsonLines
+) -> None:
     keys = ApiKeys(tmp_path / "keys.toml")
     acme, rival = keys.issue("acme"), keys.issue("rival")
-    meter = SimpleNamespace(invalid=lambda: None)
+    meter, tally = SimpleNamespace(invalid=lambda: None), Tally(2, evidence)
 
     async def main() -> None:
         parsers = Parsers(2, 2 * LARGE)
         parts = SimpleNamespace(
-            settings=Settings(), keys=keys, offer=OFFER, parsers=parsers, meter=meter
+            settings=Settings(),
+            keys=keys,
+            offer=OFFER,
+            parsers=parsers,
+            meter=meter,
+            tally=tally,
         )
         clients = [Client(cast(Parts, parts), key) for key in (acme, rival)]
         async with parsers.turn("acme", 2 * LARGE):
@@ -200,5 +209,8 @@ def test_a_body_waits_in_the_line_of_the_tenant_whose_key_it_came_with(tmp_path:
         assert [client.status for client in clients] == [429, 404]
         await clients[0].ask()
         assert clients[0].status == 404
+        assert tally.refuses("acme") is None, (
+            "to wait in line is no fault; the unknown model is one"
+        )
 
     run(main)

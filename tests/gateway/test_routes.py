@@ -9,8 +9,10 @@ import pytest
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.guards import ALL_GUARDS, Guard, GuardSet
 from kvairlock.core.promise.capacity import Demand
-from kvairlock.core.terms import Instant, NodeName, Role
-from kvairlock.gateway.routes import NodeState, Route, Routes
+from kvairlock.core.promise.commitment import Commitment
+from kvairlock.core.terms import Instant, NodeName, Role, Route
+from kvairlock.gateway.reports import NodeState
+from kvairlock.gateway.routes import Routes
 
 from .fake_nodes import report, status
 
@@ -25,10 +27,16 @@ def table(
 ) -> Routes:
     """Routes over the named nodes, all of which are up and hear each other."""
     roles = {name: NODES[name] for name in tokens}
-    routes = Routes(roles, guards, configured)
+    routes = Routes(roles, guards, Commitment(configured), now=lambda: NOW)
     for name, role in roles.items():
         hear(routes, name, role, tokens[name], list(tokens))
     return routes
+
+
+def pair() -> Routes:
+    """Routes over one node of each role, of which nobody has heard."""
+    nodes = {P0: Role.PREFILL, D0: Role.DECODE}
+    return Routes(nodes, ALL_GUARDS, Commitment(), now=lambda: NOW)
 
 
 def hear(routes: Routes, name: NodeName, role: Role, tokens: int, links: list[NodeName]) -> None:
@@ -36,7 +44,7 @@ def hear(routes: Routes, name: NodeName, role: Role, tokens: int, links: list[No
 
 
 def test_a_route_is_up_when_both_ends_are_heard_and_hear_each_other() -> None:
-    routes = Routes({P0: Role.PREFILL, D0: Role.DECODE}, ALL_GUARDS, 0)
+    routes = pair()
     route = Route(P0, D0)
     assert routes.all == (route,)
     hear(routes, D0, Role.DECODE, 512, [P0])
@@ -60,7 +68,7 @@ def test_the_promise_is_what_the_largest_route_holds_whole() -> None:
 
 def test_the_promise_counts_landing_memory() -> None:
     routes = table({P0: 256})
-    routes = Routes({P0: Role.PREFILL, D0: Role.DECODE}, ALL_GUARDS, 0)
+    routes = pair()
     hear(routes, P0, Role.PREFILL, 256, [])
     small = report(D0, Role.DECODE, 512)
     landing = replace(small, landing_pages=5)
@@ -95,7 +103,7 @@ def test_room_is_the_longest_answer_that_is_not_refused(
 
 
 def test_there_is_no_room_without_a_route() -> None:
-    assert Routes({P0: Role.PREFILL, D0: Role.DECODE}, ALL_GUARDS, 0).room_tokens(Demand(1, 1)) == 0
+    assert pair().room_tokens(Demand(1, 1)) == 0
 
 
 def test_the_promise_falls_when_a_route_is_lost() -> None:
@@ -167,7 +175,7 @@ def test_sizes_are_refused_with_the_largest_limit_there_is(
 
 
 def test_no_route_up_is_route_closed() -> None:
-    routes = Routes({P0: Role.PREFILL, D0: Role.DECODE}, ALL_GUARDS, 0)
+    routes = pair()
     for forced in (None, Route(P0, D0)):
         answer = routes.choose(Demand(1, 1), {}, forced)
         assert isinstance(answer, Refusal)

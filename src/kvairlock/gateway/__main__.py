@@ -46,6 +46,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="kvairlock.gateway", description=__doc__)
     parser.add_argument("--settings", type=Path, required=True, help="TOML file of the stack")
     parser.add_argument("--run", type=Path, required=True, help="folder of the nodes' sockets")
+    parser.add_argument("--state", type=Path, required=True, help="folder of what outlives it")
     parser.add_argument("--evidence", type=Path, required=True, help="folder for evidence")
     parser.add_argument("--keys", type=Path, required=True, help="file of API keys")
     parser.add_argument("--cluster-key", type=Path, help="file of the cluster's keys")
@@ -60,6 +61,7 @@ def _prepare(arguments: argparse.Namespace) -> Process:
         ring=load_keyring(arguments.cluster_key),
         keys=ApiKeys.load(arguments.keys),
         run=arguments.run,
+        state=arguments.state,
         evidence=arguments.evidence,
         listener=listen(settings.gateway.host, settings.gateway.port),
         incarnation=lifetime.fresh_incarnation(),

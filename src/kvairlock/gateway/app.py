@@ -4,6 +4,8 @@ POST /v1/completions, /v1/chat/completions    an API key
 GET  /v1/models[/ID]        an API key
 GET  /healthz, /metrics     open; they name nodes, never tenants
 GET  /status                an operator's key
+POST /nodes/NAME/pages      an operator's key
+GET, POST /routes[/...]     an operator's key; see `route_views`
 POST /drill/points          an operator's key, in drill mode only
 """
 
@@ -20,15 +22,19 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from kvairlock.gateway import route_views
 from kvairlock.gateway.auth import authenticate, require_operator
+from kvairlock.gateway.coverage import coverage, waivers
 from kvairlock.gateway.drills import points
 from kvairlock.gateway.endpoints import ENDPOINTS
 from kvairlock.gateway.errors import ApiError, Refused, unknown_model
 from kvairlock.gateway.exchange import Serving
 from kvairlock.gateway.parts import Parts
-from kvairlock.gateway.routes import NodeView
+from kvairlock.gateway.reports import NodeView
+from kvairlock.gateway.resizing import resize
 from kvairlock.runtime import clock
 
+ONE_ROUTE = "/routes/{prefill}/{decode}"
 CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
@@ -43,7 +49,13 @@ def make_app(parts: Parts) -> Starlette:
             Route("/healthz", partial(healthz, parts)),
             Route("/metrics", partial(metrics, parts)),
             Route("/status", partial(status, parts)),
+            Route("/nodes/{name}/pages", partial(resize, parts), methods=["POST"]),
             Route("/drill/points", partial(points, parts), methods=["POST"]),
+            Route("/routes", partial(route_views.routes, parts)),
+            Route(ONE_ROUTE, partial(route_views.one, parts)),
+            Route(f"{ONE_ROUTE}/open", partial(route_views.opened, parts), methods=["POST"]),
+            Route(f"{ONE_ROUTE}/try", partial(route_views.tried, parts), methods=["POST"]),
+            Route(f"{ONE_ROUTE}/recover", partial(route_views.recovered, parts), methods=["POST"]),
         ],
         exception_handlers={
             Refused: _on_refused,
@@ -70,7 +82,7 @@ async def model(parts: Parts, started_unix_s: int, request: Request) -> Response
 
 
 def _model(parts: Parts, started_unix_s: int) -> dict[str, str | int]:
-    return {
+    told: dict[str, str | int] = {
         "id": parts.offer.model,
         "object": "model",
         "created": started_unix_s,
@@ -78,14 +90,19 @@ def _model(parts: Parts, started_unix_s: int) -> dict[str, str | int]:
         # The name under which clients of other servers look for the context window.
         "max_model_len": parts.routes.promise(),
     }
+    if parts.routes.commitment.output_tokens:
+        told["max_output_tokens"] = parts.routes.promised_output()
+    return told
 
 
 async def healthz(parts: Parts, request: Request) -> Response:
     """Answer `GET /healthz`: 200 while at least one route is up."""
-    nodes = {name: view.state.value for name, view in parts.routes.nodes.items()}
-    if parts.routes.up():
-        return JSONResponse({"status": "ok", "nodes": nodes})
-    return JSONResponse({"status": "no_route", "nodes": nodes}, 503)
+    told = {
+        "status": "ok" if parts.routes.up() else "no_route",
+        "nodes": {name: view.state.value for name, view in parts.routes.nodes.items()},
+        "breakers": {str(r): kept.state.value for r, kept in parts.breakers.all.items()},
+    }
+    return JSONResponse(told, 200 if parts.routes.up() else 503)
 
 
 async def metrics(parts: Parts, request: Request) -> Response:
@@ -101,18 +118,47 @@ async def status(parts: Parts, request: Request) -> Response:
     told = {
         "nodes": {name: _node(view) for name, view in routes.nodes.items()},
         "routes": {str(route): states[routes.is_up(route)] for route in routes.all},
+        "closed": {str(r): why for r in routes.all if (why := routes.closure(r)) is not None},
+        "route_tokens": {str(each.route): each.longest_tokens for each in routes.reports()},
+        "breakers": {str(r): route_views.breaker(k) for r, k in parts.breakers.all.items()},
         "promise_tokens": routes.promise(),
         "configured_tokens": settings.commitment.context_tokens,
+        "commitment": _commitment(parts),
+        "drill_mode": "on" if settings.drill.enabled else "off",
         "guards_off": sorted(settings.drill.guards_off),
+        "coverage": coverage(routes, parts.guarding.guards),
+        "waivers": waivers(parts.guarding, int(time.time())),
         "in_flight": len(parts.desk),
         "in_flight_by_node": dict(parts.desk.load()),
     }
     return Response(msgspec.json.encode(told), media_type="application/json")
 
 
+def _commitment(parts: Parts) -> dict[str, object]:
+    judged, promised = parts.gate.look(), parts.routes.commitment
+    return {
+        "outcome": judged.outcome,
+        "reach": promised.reach,
+        "promised_tokens": promised.context_tokens,
+        "published_tokens": judged.published_tokens,
+        "promised_output_tokens": promised.output_tokens,
+        "published_output_tokens": judged.published_output_tokens,
+        "classes": promised.classes,
+        "fingerprints": promised.fingerprints,
+        "violations": judged.violations,
+    }
+
+
 def _node(view: NodeView) -> dict[str, object]:
-    heard_ms = None if view.heard_at is None else clock.elapsed_ms(view.heard_at)
-    return {"role": view.role, "state": view.state, "heard_ms": heard_ms, "status": view.status}
+    age_ms = None if view.reported_at is None else clock.elapsed_ms(view.reported_at)
+    return {
+        "role": view.role,
+        "state": view.state,
+        "why": view.why,
+        "speaks": None if view.status is None else view.speaks,
+        "report_ms": age_ms,
+        "status": view.status,
+    }
 
 
 async def _on_refused(request: Request, error: Exception) -> Response:

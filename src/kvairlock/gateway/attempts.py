@@ -10,15 +10,16 @@ comes late of one finds nothing open in another.
 
 from __future__ import annotations
 
-from kvairlock.core.errors import Misuse, Refusal, Stage
+from kvairlock.core.errors import Misuse, Reason, Refusal, Stage
+from kvairlock.core.guards import Guard
 from kvairlock.core.messages import Chunk, Ended
-from kvairlock.core.terms import Owner
+from kvairlock.core.promise.breaker import BreakerState
+from kvairlock.core.terms import Owner, Route
 from kvairlock.gateway.asked import Asked
 from kvairlock.gateway.desk import Flight
 from kvairlock.gateway.errors import refusal_of
 from kvairlock.gateway.keys import Principal
 from kvairlock.gateway.parts import Parts
-from kvairlock.gateway.routes import Route
 from kvairlock.sink.jsonl import Value
 
 FIRST = 1
@@ -50,6 +51,8 @@ class Attempts:
         self.number = FIRST
         self._tried: set[Route] = set()
         self._flight: Flight | None = None
+        self._observed: Refusal | None = None
+        """What the contract would refuse on the route that was chosen."""
 
     @property
     def owner(self) -> Owner:
@@ -78,6 +81,10 @@ class Attempts:
         """Take note that nobody waits for the answer any more."""
         self._parts.desk.leave(self._sent)
 
+    def distrust(self, refusal: Refusal) -> None:
+        """Hold against the route what its nodes stated as a success and what is none."""
+        self._parts.breakers.failed(self._sent.route, refusal)
+
     @property
     def _sent(self) -> Flight:
         if self._flight is None:
@@ -86,7 +93,15 @@ class Attempts:
 
     def _choose(self) -> Route | Refusal:
         routes, load = self._parts.routes, self._parts.desk.load()
-        return routes.choose(self._request.demand, load, self._forced, self._tried)
+        chosen = routes.choose(self._request.demand, load, self._forced, self._tried)
+        self._observed = None
+        if not isinstance(chosen, Refusal) or chosen.reason is not Reason.CONTEXT_LENGTH:
+            return chosen
+        observing = routes.choose_observing(load, self._forced, self._tried)
+        if observing is None:
+            return chosen
+        self._observed = chosen
+        return observing
 
     def _again(self, refusal: Refusal) -> bool:
         """Try another route, if there is one and a retry may be spent; whether one took it."""
@@ -109,13 +124,16 @@ class Attempts:
 
     def _send(self, route: Route | Refusal) -> Flight | Refusal:
         if isinstance(route, Refusal):
-            return self._record_refused(route)
+            return record_refused(self._parts, self.owner, route)
         self._tried.add(route)
+        if self._observed is not None:
+            record_observed(self._parts, self.owner, route, self._observed)
         scope, desk = self._principal.ticket_scope, self._parts.desk
         sent = desk.submit(self.owner, scope, self._request, route, self._believed)
         if isinstance(sent, Refusal):
-            return self._record_refused(sent)
+            return record_refused(self._parts, self.owner, sent)
         self._flight = sent
+        self._note_entered(route)
         asked = self._request
         fields: dict[str, Value] = {
             "stage": Stage.GATEWAY.value,
@@ -125,16 +143,36 @@ class Attempts:
         self._parts.evidence.record("request_admitted", self.owner, fields)
         return sent
 
-    def _record_refused(self, refusal: Refusal) -> Refusal:
-        fields = {
-            "stage": refusal.stage.value,
-            "reason": refusal.reason.value,
-            "asked": refusal.asked,
-            "limit": refusal.limit,
-            "limit_name": refusal.limit_name,
-        }
-        self._parts.evidence.record("request_refused", self.owner, fields)
-        return refusal
+    def _note_entered(self, route: Route) -> None:
+        """Take note if more is sent to a route on trial than its nodes hold."""
+        parts = self._parts
+        if parts.breakers[route].state is BreakerState.CLOSED:
+            return
+        if parts.routes.exceeds(route, self._request.demand) is not None:
+            parts.breakers.entered(route)
+
+
+def record_refused(parts: Parts, owner: Owner, refusal: Refusal) -> Refusal:
+    """Record that the gateway refuses a request, and return why."""
+    parts.evidence.record("request_refused", owner, _figures(refusal))
+    return refusal
+
+
+def record_observed(parts: Parts, owner: Owner, route: Route, refusal: Refusal) -> None:
+    """Record what the contract would refuse, on a route where it only observes."""
+    parts.meter.would_refuse(Guard.CONTRACT, refusal)
+    fields = {"guard": Guard.CONTRACT.value, "route": str(route), **_figures(refusal)}
+    parts.evidence.record("would_refuse", owner, fields)
+
+
+def _figures(refusal: Refusal) -> dict[str, Value]:
+    return {
+        "stage": refusal.stage.value,
+        "reason": refusal.reason.value,
+        "asked": refusal.asked,
+        "limit": refusal.limit,
+        "limit_name": refusal.limit_name,
+    }
 
 
 def _refused(arrived: Chunk | Ended) -> Refusal | None:

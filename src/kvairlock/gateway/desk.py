@@ -15,13 +15,13 @@ import secrets
 import time
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
 import anyio
 
-from kvairlock.core.ends import end_for
+from kvairlock.core.ends import End, end_for
 from kvairlock.core.errors import PeerMisbehaved, Reason, Refusal, Stage
 from kvairlock.core.messages import (
     Cancel,
@@ -31,11 +31,11 @@ from kvairlock.core.messages import (
     RequestTicket,
     Submit,
 )
-from kvairlock.core.terms import NS_PER_MS, Instant, NodeName, Owner, Peer, TransferId
+from kvairlock.core.terms import NS_PER_MS, Instant, NodeName, Owner, Peer, Route, TransferId
 from kvairlock.gateway.asked import Asked
+from kvairlock.gateway.errors import refusal_of
 from kvairlock.gateway.mailbox import Mailbox
 from kvairlock.gateway.nodes import NodeDown, OutboxFull
-from kvairlock.gateway.routes import Route
 from kvairlock.runtime import clock
 from kvairlock.runtime.settings import LimitSettings
 from kvairlock.sink.jsonl import JsonLines
@@ -62,6 +62,13 @@ class Post(Protocol):
 
     def peer(self, name: NodeName) -> Peer:
         """Return which life of a node the channel leads to. Raises NodeDown."""
+
+
+class Witness(Protocol):
+    """Who is told how requests end by what their nodes state."""
+
+    def failed(self, route: Route, refusal: Refusal) -> None:
+        """Take note of an end that a node of a route stated."""
 
 
 def weight_bytes(chunk: Chunk) -> int:
@@ -130,16 +137,24 @@ class Desk:
         ticket_s: Seconds for which a ticket is good.
         nodes: The way to the nodes.
         evidence: Records what was sent and what was ignored.
+        witness: Told of every end that a node states, also after its client has left; or None.
     """
 
     def __init__(
-        self, ring: Keyring, limits: LimitSettings, ticket_s: int, nodes: Post, evidence: JsonLines
+        self,
+        ring: Keyring,
+        limits: LimitSettings,
+        ticket_s: int,
+        nodes: Post,
+        evidence: JsonLines,
+        witness: Witness | None = None,
     ) -> None:
         self._ring = ring
         self._limits = limits
         self._ticket_s = ticket_s
         self._nodes = nodes
         self._evidence = evidence
+        self._witness = witness
         self._flights: dict[TransferId, Flight] = {}
 
     def __len__(self) -> int:
@@ -204,7 +219,8 @@ class Desk:
             self._ignore(flight, message, f"{node} does not serve it")
         elif isinstance(message, Ended):
             del self._flights[message.transfer]
-            flight.arrived.put(message)
+            flight.arrived.put(_as_its_client_is_told(flight, message))
+            self._tell(flight, message)
         else:
             self._take(flight, message)
 
@@ -277,9 +293,31 @@ class Desk:
         with suppress(NodeDown):
             self._nodes.post(flight.route.decode, Cancel(flight.owner.transfer))
 
+    def _tell(self, flight: Flight, ended: Ended) -> None:
+        refusal = refusal_of(ended)
+        as_asked = flight.state is FlightState.LEFT and ended.end is End.CANCELLED
+        if refusal is not None and self._witness is not None and not as_asked:
+            self._witness.failed(flight.route, refusal)
+
     def _ignore(self, flight: Flight, message: Message, reason: str) -> None:
         fields = {"message": type(message).__name__.lower(), "reason": reason}
         self._evidence.record("message_ignored", flight.owner, fields)
+
+
+def _as_its_client_is_told(flight: Flight, ended: Ended) -> Ended:
+    """Return an end as it is for a client that is still there: not that it has left.
+
+    Decode ends the requests of a gateway that it has lost as cancelled. A gateway that stood still
+    may hear of that before it counts the node as lost.
+    """
+    refusal = ended.refusal
+    if flight.state is not FlightState.OPEN or refusal is None:
+        return ended
+    if refusal.reason is not Reason.CANCELLED:
+        return ended
+    message = f"{flight.route.decode} lost the gateway while it served the request"
+    lost = Refusal(Reason.PEER_LOST, Stage.GATEWAY, message)
+    return replace(ended, end=end_for(lost.reason), refusal=lost)
 
 
 def _submit(owner: Owner, request: Asked, route: Route, tokens: bytes, ticket: bytes) -> Submit:

@@ -1,10 +1,11 @@
 """What drills may ask of a gateway, in drill mode and with an operator's key only.
 
-    x-kvairlock-route: prefill-0/decode-0     take this route or none
+    x-kvairlock-route: prefill-0/decode-0     take this route or none (*)
     x-kvairlock-show-ticket: 1                answer with the ticket in `x-kvairlock-ticket`
     POST /drill/points                        arm or release a failpoint or flaw of a node
 
-Outside drill mode the headers mean nothing and the endpoint does not exist.
+Outside drill mode the headers mean nothing and the endpoint does not exist, but for (*) and a route
+whose breaker is not closed: half-open it takes an operator's drills only.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from kvairlock.core.messages import Drill
-from kvairlock.core.terms import NodeName
+from kvairlock.core.promise.breaker import BreakerState
+from kvairlock.core.terms import NodeName, Route
 from kvairlock.gateway.auth import authenticate, require_operator
 from kvairlock.gateway.bodies import ClientLeft, read_body, read_object
 from kvairlock.gateway.errors import ApiError, Refused, bad_request
@@ -24,7 +26,7 @@ from kvairlock.gateway.fields import NUMBER_MAX
 from kvairlock.gateway.keys import Principal
 from kvairlock.gateway.nodes import NodeDown
 from kvairlock.gateway.parts import Parts
-from kvairlock.gateway.routes import Route, Routes
+from kvairlock.gateway.routes import Routes
 from kvairlock.runtime.failpoints import POINTS
 
 ROUTE_HEADER = "x-kvairlock-route"
@@ -48,19 +50,39 @@ def drill_header(parts: Parts, headers: Headers, principal: Principal, name: str
     return value
 
 
-def route_named(routes: Routes, name: str | None) -> Route | None:
-    """Return the route that a drill asks for.
+def forced_route(parts: Parts, headers: Headers, principal: Principal) -> Route | None:
+    """Return the only route that a request may take, or None if it may take any.
+
+    Outside drill mode that is a route that an operator names and whose breaker is not closed.
+
+    Raises:
+        Refused: In drill mode: 403, the key is not an operator's; 400, there is no such route.
+    """
+    named = drill_header(parts, headers, principal, ROUTE_HEADER)
+    if named is not None:
+        return route_named(parts.routes, named)
+    if not principal.operator:
+        return None
+    found = _find(parts.routes, headers.get(ROUTE_HEADER, ""))
+    on_trial = found is not None and parts.breakers[found].state is not BreakerState.CLOSED
+    return found if on_trial else None
+
+
+def route_named(routes: Routes, name: str) -> Route:
+    """Return the route of a name.
 
     Raises:
         Refused: 400, there is none of that name.
     """
-    if name is None:
-        return None
-    for route in routes.all:
-        if str(route) == name:
-            return route
-    known = ", ".join(map(str, routes.all))
-    raise bad_request(f"no such route; routes are: {known}", ROUTE_HEADER)
+    route = _find(routes, name)
+    if route is None:
+        known = ", ".join(map(str, routes.all))
+        raise bad_request(f"no such route; routes are: {known}", ROUTE_HEADER)
+    return route
+
+
+def _find(routes: Routes, name: str) -> Route | None:
+    return next((route for route in routes.all if str(route) == name), None)
 
 
 def ticket_text(ticket: bytes) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import secrets
 from functools import partial
+from http import HTTPStatus
 
 import anyio
 from starlette.datastructures import Headers
@@ -25,23 +26,23 @@ from kvairlock.core.messages import Chunk, Ended
 from kvairlock.core.terms import Owner
 from kvairlock.gateway.answers import Answer, event
 from kvairlock.gateway.asked import Asked
-from kvairlock.gateway.attempts import FIRST, Attempts
+from kvairlock.gateway.attempts import FIRST, Attempts, record_refused
 from kvairlock.gateway.auth import authenticate
 from kvairlock.gateway.bodies import ClientLeft, read_body, read_object, while_connected
 from kvairlock.gateway.drills import (
-    ROUTE_HEADER,
     SHOW_TICKET_HEADER,
     TICKET_HEADER,
     drill_header,
-    route_named,
+    forced_route,
     ticket_text,
 )
 from kvairlock.gateway.endpoints import Endpoint
-from kvairlock.gateway.errors import Refused, from_refusal, refusal_of
+from kvairlock.gateway.errors import ApiError, Refused, from_refusal, refusal_of
 from kvairlock.gateway.parameters import parse
 from kvairlock.gateway.parts import Parts
 from kvairlock.gateway.retries import declared
 from kvairlock.gateway.steering import believed_ticket, strip
+from kvairlock.gateway.tally import is_fault
 from kvairlock.gateway.unsupported import header_names
 
 ATTEMPT_HEADER = "x-kvairlock-attempt"
@@ -89,6 +90,7 @@ class Exchange:
         self._request_id = f"{endpoint.id_prefix}-{secrets.token_hex(16)}"
         self._answer_headers = {"x-request-id": self._request_id}
         self._shows_ticket = False
+        self._owner: Owner | None = None
         self._outcome = End.CANCELLED
 
     async def run(self) -> None:
@@ -99,6 +101,7 @@ class Exchange:
             return
         except Refused as refused:
             self._parts.meter.invalid()
+            self._blame_error(refused.error)
             await self._respond(refused.error.response(self._answer_headers))
             return
         sent = attempts.begin()
@@ -114,14 +117,24 @@ class Exchange:
         headers = Headers(scope=self._scope)
         principal = authenticate(headers, self._parts.keys)
         owner = Owner(principal.tenant, self._request_id, FIRST)
+        self._admit(owner)
         request, believed = await self._read(owner, headers)
         self._parts.retries.arrived(principal.tenant, declared(headers))
-        named = drill_header(self._parts, headers, principal, ROUTE_HEADER)
-        forced = route_named(self._parts.routes, named)
+        forced = forced_route(self._parts, headers, principal)
         shown = drill_header(self._parts, headers, principal, SHOW_TICKET_HEADER)
         self._shows_ticket = shown is not None
         made = Attempts(self._parts, principal, self._request_id, request, forced, believed)
         return made, request
+
+    def _admit(self, owner: Owner) -> None:
+        """Refuse a tenant whose clients were at fault too often; nothing of it is read."""
+        refused = self._parts.tally.refuses(owner.tenant)
+        if refused is not None:
+            refusal, error = refused
+            record_refused(self._parts, owner, refusal)
+            self._parts.meter.refused(refusal)
+            raise Refused(error)
+        self._owner = owner
 
     async def _read(self, owner: Owner, headers: Headers) -> tuple[Asked, bytes | None]:
         """Return what the body asks for, and the ticket in it that is believed, if any."""
@@ -184,7 +197,7 @@ class Exchange:
             if refusal is None:
                 await self._put(answer.last_events(arrived), patience)
             else:
-                self._parts.meter.refused(refusal)
+                self._count(attempts, refusal)
                 await self._put(event({**from_refusal(refusal).body()}), patience)
             await self._send({"type": "http.response.body", "body": b""})
 
@@ -202,14 +215,29 @@ class Exchange:
 
     def _end(self, attempts: Attempts, ended: Ended, answer: Answer) -> Refusal | None:
         """Take note of how it ended, and return why, if it did not complete."""
-        refusal = refusal_of(ended) or answer.unfinished()
+        refusal = refusal_of(ended)
+        if refusal is None and (refusal := answer.unfinished()) is not None:
+            attempts.distrust(refusal)
         self._outcome = End.COMPLETED if refusal is None else end_for(refusal.reason)
         if refusal is None:
             self._parts.retries.succeeded(attempts.owner.tenant)
         return refusal
 
-    def _refused(self, attempts: Attempts, refusal: Refusal) -> Response:
+    def _count(self, attempts: Attempts, refusal: Refusal) -> None:
+        """Count a refusal, and against its tenant if its client is to blame."""
         self._parts.meter.refused(refusal)
+        if is_fault(refusal):
+            self._parts.tally.add(attempts.owner, refusal.reason.value)
+
+    def _blame_error(self, error: ApiError) -> None:
+        """Count what was never a request against the tenant whose client sent it; load is none."""
+        theirs = error.status < HTTPStatus.INTERNAL_SERVER_ERROR
+        if self._owner is None or not theirs or error.status == HTTPStatus.TOO_MANY_REQUESTS:
+            return
+        self._parts.tally.add(self._owner, error.code)
+
+    def _refused(self, attempts: Attempts, refusal: Refusal) -> Response:
+        self._count(attempts, refusal)
         advice = self._parts.retries.advice(attempts.owner.tenant, refusal)
         return from_refusal(refusal).response({**self._answer_headers, **advice})
 

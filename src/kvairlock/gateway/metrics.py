@@ -15,9 +15,17 @@ from prometheus_client.registry import Collector
 
 from kvairlock.core.ends import End
 from kvairlock.core.errors import Refusal
+from kvairlock.core.guards import Guard
 from kvairlock.core.messages import NodeStatus
+from kvairlock.core.promise.breaker import BreakerState
+from kvairlock.core.promise.violations import judge
 from kvairlock.core.terms import NodeName, Role
-from kvairlock.gateway.routes import NodeState, Routes
+from kvairlock.gateway.breakers import Breakers
+from kvairlock.gateway.coverage import CoverageFigures
+from kvairlock.gateway.reports import NodeState
+from kvairlock.gateway.routes import Routes
+from kvairlock.runtime.guarding import Guarding
+from kvairlock.runtime.settings import Settings
 
 LENGTHS = (256, 1024, 4096, 16384)
 INVALID = "invalid"
@@ -36,9 +44,18 @@ class Meter:
         model: The model served.
         routes: The nodes' reports.
         in_flight: Returns how many requests have not ended.
+        breakers: What is known against routes, or None where there are no breakers.
+        guarding: How guards are set; None if all enforce, whatever the time is.
     """
 
-    def __init__(self, model: str, routes: Routes, in_flight: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        model: str,
+        routes: Routes,
+        in_flight: Callable[[], int],
+        breakers: Breakers | None = None,
+        guarding: Guarding | None = None,
+    ) -> None:
         self._model = model
         self._registry = CollectorRegistry()
         self._requests = Counter(
@@ -53,6 +70,12 @@ class Meter:
             ("reason", "stage"),
             registry=self._registry,
         )
+        self._observed = Counter(
+            "kvairlock_would_refuse",
+            "What guards of the gateway found that only observe",
+            ("guard", "reason"),
+            registry=self._registry,
+        )
         self._stripped = Counter(
             "kvairlock_parameters_stripped",
             "Requests that carried transfer parameters of their own",
@@ -65,6 +88,9 @@ class Meter:
             registry=self._registry,
         )
         self._registry.register(_NodeFigures(routes, in_flight))
+        self._registry.register(_BreakerStates(breakers))
+        guards = guarding or Guarding(Settings(), 0)
+        self._registry.register(CoverageFigures(routes, guards))
 
     def ended(self, end: End, prompt_tokens: int) -> None:
         """Count a request by its end."""
@@ -77,6 +103,10 @@ class Meter:
     def refused(self, refusal: Refusal) -> None:
         """Count a refusal, whoever decided it."""
         self._refusals.labels(refusal.reason.value, refusal.stage.value).inc()
+
+    def would_refuse(self, guard: Guard, refusal: Refusal) -> None:
+        """Count what a guard found that only observes."""
+        self._observed.labels(guard.value, refusal.reason.value).inc()
 
     def retried(self, refusal: Refusal) -> None:
         """Count a second attempt, by why it was needed."""
@@ -101,6 +131,8 @@ class _NodeFigures(Collector):
     def collect(self) -> Iterable[Metric]:
         """Return the families as of now."""
         yield _gauge("context_tokens", "Context window that is promised", self._routes.promise())
+        violated = len(judge(self._routes.commitment, self._routes.reports()))
+        yield _gauge("commitment_violations", "Ways in which the promise is not held", violated)
         yield _gauge("routes_up", "Routes that can take requests", len(self._routes.up()))
         yield _gauge("requests_in_flight", "Requests that have not ended", self._in_flight())
         yield self._up()
@@ -114,6 +146,23 @@ class _NodeFigures(Collector):
         for name, view in self._routes.nodes.items():
             family.add_metric([name, view.role], float(view.state is NodeState.UP))
         return family
+
+
+class _BreakerStates(Collector):
+    """In which state each breaker is: 1 for that one, 0 for the others."""
+
+    def __init__(self, breakers: Breakers | None) -> None:
+        self._breakers = breakers
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the family as of now."""
+        family = GaugeMetricFamily(
+            "kvairlock_breaker", "State of a route's breaker", labels=["route", "state"]
+        )
+        for route, kept in self._breakers.all.items() if self._breakers else ():
+            for state in BreakerState:
+                family.add_metric([str(route), state.value], float(kept.state is state))
+        yield family
 
 
 def _gauge(name: str, text: str, value: int) -> Metric:

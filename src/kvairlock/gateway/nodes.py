@@ -19,9 +19,10 @@ import structlog
 
 from kvairlock.core.errors import KvairlockError, Misuse, PeerIncompatible, PeerMisbehaved, Reason
 from kvairlock.core.messages import Beat, Chunk, Ended, Inspect, Message, NodeStatus, Submit
-from kvairlock.core.terms import NodeName, Peer, Role
+from kvairlock.core.terms import NodeName, Owner, Peer, Role
 from kvairlock.gateway.mailbox import Mailbox
-from kvairlock.gateway.routes import NodeState, Routes
+from kvairlock.gateway.reports import Belief, NodeState
+from kvairlock.gateway.routes import Routes
 from kvairlock.runtime import clock
 from kvairlock.runtime.link import ChannelClosed, Identity, Link, dial
 from kvairlock.runtime.settings import LimitSettings
@@ -30,6 +31,11 @@ from kvairlock.sink.jsonl import JsonLines
 BACKOFF_FIRST_MS = 50
 BACKOFF_LAST_MS = 1_000
 SUBMITS_WAITING_MAX = 256
+REPORTED = frozenset({NodeState.UP, NodeState.STALE})
+"""States of a node that has reported on the channel that is open."""
+
+NOBODY = Owner("", "", 0)
+"""Whose a record is that is about no request."""
 
 log = structlog.get_logger("kvairlock.gateway")
 
@@ -137,6 +143,17 @@ class Nodes:
             raise OutboxFull(f"{name} does not take requests fast enough")
         connection.outbox.put(message)
 
+    def can_say(self, name: NodeName, kind: type[Message]) -> bool:
+        """Return whether the version agreed on with a node has a form for messages of a kind.
+
+        Raises:
+            NodeDown: There is no channel to it.
+        """
+        connection = self._open.get(name)
+        if connection is None:
+            raise NodeDown(f"{name} is not connected")
+        return connection.link.can_say(kind)
+
     def layout(self, name: NodeName) -> str:
         """Return the digest of the page layout that a node stated in its hello.
 
@@ -165,7 +182,7 @@ class Nodes:
             link = await self._dial(name, role)
             if link is not None:
                 await self._live(name, link, receiver)
-                reported = self._routes.nodes[name].state is NodeState.UP
+                reported = self._routes.nodes[name].state in REPORTED
                 self._lost(name, link, receiver)
                 wait_ms = BACKOFF_FIRST_MS if reported else wait_ms
             await anyio.sleep(wait_ms / 1000)
@@ -177,7 +194,11 @@ class Nodes:
                 link = await dial(self._directory / f"{name}.sock", self._me, name)
         except (OSError, TimeoutError, ChannelClosed):
             return None
-        except (PeerMisbehaved, PeerIncompatible) as error:
+        except PeerIncompatible as error:
+            self._routes.incompatible(name, str(error))
+            self._refuse(name, error)
+            return None
+        except PeerMisbehaved as error:
             self._refuse(name, error)
             return None
         if link.peer.role is not role:
@@ -190,6 +211,8 @@ class Nodes:
         connection = Connection(name, link)
         connection.outbox.put(Inspect())
         self._open[name] = connection
+        self._routes.connected(name, link.peer.incarnation, link.speaks)
+        self._record("channel_opened", link, messages=link.version)
         self._record("peer_up", link)
         log.info("node is connected", node=name, incarnation=link.peer.incarnation)
         try:
@@ -240,7 +263,10 @@ class Nodes:
         stated = (report.node, report.role, report.incarnation)
         if stated != (peer.node, peer.role, peer.incarnation):
             raise PeerMisbehaved(Reason.IDENTITY, "a report about another process")
-        self._routes.heard(connection.name, status, connection.heard_at)
+        belief = self._routes.heard(connection.name, status, connection.heard_at)
+        if belief is Belief.EARLIER:
+            fields = {"message": "nodestatus", "reason": f"epoch {report.epoch} is over"}
+            self._evidence.record("message_ignored", NOBODY, fields)
 
     def _lost(self, name: NodeName, link: Link, receiver: Receiver) -> None:
         self._routes.lost(name)
@@ -248,9 +274,9 @@ class Nodes:
         log.warning("node is lost", node=name, incarnation=link.peer.incarnation)
         receiver.lose(name)
 
-    def _record(self, event: str, link: Link) -> None:
+    def _record(self, event: str, link: Link, **more: int) -> None:
         fields = {"peer": link.peer.node, "peer_incarnation": link.peer.incarnation}
-        self._evidence.record(event, None, fields)
+        self._evidence.record(event, None, {**fields, **more})
 
     def _refuse(self, name: NodeName, error: PeerMisbehaved | PeerIncompatible) -> None:
         reason = error.reason if isinstance(error, PeerMisbehaved) else Reason.VERSION

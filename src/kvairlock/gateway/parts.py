@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvairlock.gateway.asked import Offer
+from kvairlock.gateway.breakers import Breakers
 from kvairlock.gateway.desk import Desk
+from kvairlock.gateway.gate import Gate
 from kvairlock.gateway.keys import ApiKeys
 from kvairlock.gateway.metrics import Meter
 from kvairlock.gateway.nodes import Nodes
 from kvairlock.gateway.parsers import Parsers
 from kvairlock.gateway.retries import Retries
 from kvairlock.gateway.routes import Routes
+from kvairlock.gateway.tally import Tally
+from kvairlock.runtime.guarding import Guarding
 from kvairlock.runtime.settings import Settings
 from kvairlock.sink.jsonl import JsonLines
 
@@ -25,6 +29,10 @@ class Parts:
         offer: What is served.
         keys: Who is served.
         routes: What can serve it.
+        breakers: What is known against routes.
+        tally: What clients did wrong, by tenant.
+        gate: Whether what is promised is held.
+        guarding: How guards are set.
         nodes: The channels to the nodes.
         desk: The requests in flight.
         meter: The metrics.
@@ -37,6 +45,10 @@ class Parts:
     offer: Offer
     keys: ApiKeys
     routes: Routes
+    breakers: Breakers
+    tally: Tally
+    gate: Gate
+    guarding: Guarding
     nodes: Nodes
     desk: Desk
     meter: Meter

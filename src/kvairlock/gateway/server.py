@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,11 @@ from kvairlock.core.terms import Incarnation, Peer, Role
 from kvairlock.engine.model import Tokenizer, served_name
 from kvairlock.gateway.app import make_app
 from kvairlock.gateway.asked import Offer
+from kvairlock.gateway.breaker_file import BreakerFile
+from kvairlock.gateway.breakers import Breakers
+from kvairlock.gateway.closures import WAITED_FOR, Closure
 from kvairlock.gateway.desk import Desk
+from kvairlock.gateway.gate import Gate
 from kvairlock.gateway.heads import BoundedHead
 from kvairlock.gateway.keys import ApiKeys
 from kvairlock.gateway.metrics import Meter
@@ -29,8 +34,10 @@ from kvairlock.gateway.nodes import Nodes
 from kvairlock.gateway.parsers import Parsers
 from kvairlock.gateway.parts import Parts
 from kvairlock.gateway.retries import Retries
-from kvairlock.gateway.routes import Routes
+from kvairlock.gateway.routes import Routes, all_routes
+from kvairlock.gateway.tally import Tally
 from kvairlock.runtime import lifetime
+from kvairlock.runtime.guarding import Guarding, in_words
 from kvairlock.runtime.link import Identity
 from kvairlock.runtime.settings import GATEWAY_NAME, Settings
 from kvairlock.sink.jsonl import JsonLines, Value
@@ -43,6 +50,9 @@ PARSERS_MAX = 2
 
 TENANT_BODIES_MAX = 8
 """Bodies of the largest size that one tenant may have waiting; of smaller ones it may have more."""
+
+BREAKERS = "breakers.json"
+"""Where in the state directory the breakers are kept."""
 
 DRAIN_S = 3
 SHUTDOWN_S = DRAIN_S + 2
@@ -60,6 +70,7 @@ class Process:
         ring: The cluster's keys.
         keys: The API keys.
         run: Where the nodes' sockets are.
+        state: Where it keeps what outlives it.
         evidence: Where its evidence goes.
         listener: The socket that HTTP comes in on, bound.
         incarnation: This life of it.
@@ -70,6 +81,7 @@ class Process:
     ring: Keyring
     keys: ApiKeys
     run: Path
+    state: Path
     evidence: Path
     listener: socket.socket
     incarnation: Incarnation
@@ -107,17 +119,25 @@ def assemble(process: Process, evidence: JsonLines) -> Parts:
     verify = settings.guards.on(Guard.FRAME)
     me = Identity(process.peer, process.ring, verify=verify)
     front, limits = settings.gateway, settings.limits
-    routes = Routes(settings.nodes, settings.guards, settings.commitment.context_tokens)
+    promised = settings.commitment.promised
+    file = BreakerFile(process.state / BREAKERS)
+    breakers = Breakers(all_routes(settings.nodes), settings.breaker.conditions, file, evidence)
+    guarding = Guarding(settings, int(time.time()))
+    routes = Routes(settings.nodes, guarding.guards, promised, breakers, lost_ms=limits.lost_ms)
     nodes = Nodes(process.run, me, limits, routes, evidence)
-    desk = Desk(process.ring, limits, front.ticket_s, nodes, evidence)
+    desk = Desk(process.ring, limits, front.ticket_s, nodes, evidence, breakers)
     return Parts(
         settings=settings,
         offer=offer,
         keys=process.keys,
         routes=routes,
+        breakers=breakers,
+        tally=Tally(settings.breaker.tenant_faults_per_min, evidence),
+        gate=Gate(routes, evidence),
+        guarding=guarding,
         nodes=nodes,
         desk=desk,
-        meter=Meter(offer.model, routes, desk.__len__),
+        meter=Meter(offer.model, routes, desk.__len__, breakers, guarding),
         retries=Retries(settings.retries),
         evidence=evidence,
         parsers=Parsers(PARSERS_MAX, TENANT_BODIES_MAX * front.body_bytes_max),
@@ -170,7 +190,8 @@ async def serve(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(parts.nodes.run, parts.desk)
         tasks.start_soon(parts.desk.sweep)
-        tasks.start_soon(_beat, evidence)
+        tasks.start_soon(_beat, parts)
+        tasks.start_soon(_watch_waivers, parts)
         tasks.start_soon(_stop_when_told, server, parts.desk)
         tasks.start_soon(_announce, process, parts, server, say)
         await server.serve(sockets=[process.listener])
@@ -195,15 +216,33 @@ def _config(parts: Parts) -> uvicorn.Config:
 
 
 def _record_start(parts: Parts) -> None:
-    off = tuple(sorted(guard.value for guard in parts.settings.drill.guards_off))
-    fields: dict[str, Value] = {"guards_off": off, "landing": "", "pages": 0, "fingerprint": ""}
+    guards = parts.guarding.guards
+    fields: dict[str, Value] = {
+        "guards_off": tuple(sorted(guard.value for guard in guards.off)),
+        "landing": "",
+        "pages": 0,
+        "fingerprint": "",
+        "relaxed": in_words(guards),
+    }
     parts.evidence.record("node_started", None, fields)
+    for event, told in parts.guarding.at_start:
+        parts.evidence.record(event, None, told)
 
 
-async def _beat(evidence: JsonLines) -> None:
+async def _beat(parts: Parts) -> None:
     while True:
         await anyio.sleep(EVIDENCE_BEAT_S)
-        evidence.record("beat", None, {"records": evidence.records})
+        parts.evidence.record("beat", None, {"records": parts.evidence.records})
+        parts.breakers.settle()
+
+
+async def _watch_waivers(parts: Parts) -> None:
+    """Look at the wall clock at every beat, as long as there is a waiver to expire."""
+    while parts.guarding.waivers.in_force:
+        await anyio.sleep(parts.settings.limits.beat_ms / 1000)
+        for event, fields in parts.guarding.look(int(time.time())):
+            parts.evidence.record(event, None, fields)
+        parts.routes.guards = parts.guarding.guards
 
 
 async def _stop_when_told(server: Server, desk: Desk) -> None:
@@ -217,10 +256,13 @@ async def _stop_when_told(server: Server, desk: Desk) -> None:
 async def _announce(
     process: Process, parts: Parts, server: Server, say: Callable[[Mapping[str, object]], None]
 ) -> None:
-    """Say that the process is ready: it listens, and all routes are up or had time to be."""
+    """Say that the process is ready: it listens, and the nodes of all routes had time to come up.
+
+    What is promised is judged then for the first time, and from then on.
+    """
     await server.listening.wait()
     with anyio.move_on_after(process.settings.limits.start_ms / 1000):
-        while len(parts.routes.up()) < len(parts.routes.all):
+        while any(_is_coming(parts.routes.closure(route)) for route in parts.routes.all):
             await anyio.sleep(LOOK_S)
     ready = {
         "ready": GATEWAY_NAME,
@@ -229,4 +271,11 @@ async def _announce(
         "incarnation": process.incarnation,
         "url": process.url,
     }
+    parts.gate.look()
     say(ready)
+    await parts.gate.watch(process.settings.limits.beat_ms)
+
+
+def _is_coming(closure: Closure | None) -> bool:
+    """Whether a route that takes no requests yet may do so without anybody's doing."""
+    return closure is not None and closure.by in WAITED_FOR

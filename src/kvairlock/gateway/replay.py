@@ -1,0 +1,161 @@
+"""Asks the nodes of a route for one token more than they hold, past the gateway's own check.
+
+    reports -> boundaries -> desk, as if the promise were larger than the pools again -> ends
+
+The prompts are drawn and mean nothing. What is looked at is the receiver's own refusal: it must
+come from the node whose limit it is, with the figures of that node's report, and nothing may have
+been computed. Anything else, an answer above all, shows that only the gateway was in the way.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import anyio
+import numpy as np
+
+from kvairlock.core.errors import Refusal
+from kvairlock.core.messages import GREEDY, Chunk, Ended
+from kvairlock.core.promise.boundary import Boundary
+from kvairlock.core.terms import Owner, Route
+from kvairlock.gateway.asked import Asked
+from kvairlock.gateway.desk import Flight
+from kvairlock.gateway.errors import refusal_of
+from kvairlock.gateway.parts import Parts
+from kvairlock.sink.jsonl import Value
+
+ATTEMPT = 1
+NOBODY = ""
+"""Who may share the prefix pages of a replay."""
+
+
+class Answer(StrEnum):
+    """What came of one replay."""
+
+    REFUSED = "refused"
+    """By the node whose limit it is, with its figures, and nothing was computed."""
+    OTHERWISE = "otherwise"
+    """It was refused, but not by that node, not for that, or not before something was computed."""
+    ANSWERED = "answered"
+    SILENT = "silent"
+    """No end came in time."""
+    UNSENT = "unsent"
+    """It did not get to the nodes: that says nothing about them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """One boundary and what came of it.
+
+    Args:
+        boundary: What was asked, and how it must be refused.
+        answer: What came of it.
+        got: The refusal that came, if one did.
+    """
+
+    boundary: Boundary
+    answer: Answer
+    got: Refusal | None = None
+
+    def __str__(self) -> str:
+        """Return it as a sentence with its figures."""
+        must, node = self.boundary.refusal, self.boundary.node
+        asked = f"asked for {must.asked} tokens ({must.limit_name} is {must.limit}), {node}"
+        if self.got is None:
+            return f"{asked}: {self.answer}"
+        got = self.got
+        figures = f"{got.asked} over {got.limit} ({got.limit_name})"
+        return f"{asked}: {self.answer}, {got.reason} at {got.stage}, {figures}"
+
+
+async def replay(
+    parts: Parts, route: Route, tenant: str, boundaries: Sequence[Boundary]
+) -> tuple[Replayed, ...]:
+    """Ask for each boundary, all at one time, and return what came of them.
+
+    Args:
+        parts: The gateway.
+        route: The route.
+        tenant: Whose requests they are: the operator's.
+        boundaries: What to ask for.
+    """
+    came: dict[Boundary, Replayed] = {}
+
+    async def ask(boundary: Boundary) -> None:
+        owner = Owner(tenant, f"replay-{secrets.token_hex(16)}", ATTEMPT)
+        came[boundary] = await _ask(parts, route, owner, boundary)
+        _record(parts, route, owner, came[boundary])
+
+    async with anyio.create_task_group() as tasks:
+        for boundary in boundaries:
+            tasks.start_soon(ask, boundary)
+    return tuple(came[boundary] for boundary in boundaries)
+
+
+async def _ask(parts: Parts, route: Route, owner: Owner, boundary: Boundary) -> Replayed:
+    sent = parts.desk.submit(owner, NOBODY, _request(parts, boundary), route)
+    if isinstance(sent, Refusal):
+        return Replayed(boundary, Answer.UNSENT, sent)
+    limits = parts.settings.limits
+    try:
+        # A refusal takes no longer than pages for the prompt may be waited for.
+        with anyio.move_on_after((limits.queue_ms + limits.lost_ms) / 1000):
+            return _judged(boundary, await _first(sent))
+        return Replayed(boundary, Answer.SILENT)
+    finally:
+        parts.desk.leave(sent)
+
+
+async def _first(flight: Flight) -> Chunk | Ended:
+    return await flight.next()
+
+
+def _judged(boundary: Boundary, came: Chunk | Ended) -> Replayed:
+    got = refusal_of(came) if isinstance(came, Ended) else None
+    if got is None:
+        return Replayed(boundary, Answer.ANSWERED)
+    idle = isinstance(came, Ended) and not came.computed_tokens and not came.generated_tokens
+    same = _figures(got) == _figures(boundary.refusal)
+    return Replayed(boundary, Answer.REFUSED if same and idle else Answer.OTHERWISE, got)
+
+
+def _figures(refusal: Refusal) -> tuple[object, ...]:
+    return refusal.reason, refusal.stage, refusal.asked, refusal.limit, refusal.limit_name
+
+
+def _request(parts: Parts, boundary: Boundary) -> Asked:
+    demand, vocab_size = boundary.demand, parts.offer.tokenizer.vocab_size
+    drawn = np.random.default_rng().integers(0, vocab_size, demand.prompt_tokens, dtype=np.int32)
+    return Asked(
+        model=parts.offer.model,
+        prompt_tokens=drawn,
+        max_tokens=demand.max_tokens,
+        enough_tokens=demand.max_tokens,
+        n=demand.choices,
+        stop=(),
+        sampling=GREEDY,
+        alternatives=None,
+        stream=False,
+        include_usage=False,
+        ignored=(),
+    )
+
+
+def _record(parts: Parts, route: Route, owner: Owner, came: Replayed) -> None:
+    demand, got = came.boundary.demand, came.got
+    fields: dict[str, Value] = {
+        "route": str(route),
+        "limit_of": came.boundary.node,
+        "prompt_tokens": demand.prompt_tokens,
+        "max_tokens": demand.max_tokens,
+        "answer": came.answer.value,
+        "reason": got.reason.value if got else "",
+        "stage": got.stage.value if got else "",
+        "asked": got.asked if got else None,
+        "limit": got.limit if got else None,
+        "limit_name": got.limit_name if got else None,
+    }
+    parts.evidence.record("boundary_replayed", owner, fields)
