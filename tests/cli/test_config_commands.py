@@ -14,6 +14,14 @@ MANY = """
 model = "recall"
 [gateway]
 host = "\\u007f\\"\\\\ \\U0001F512"
+[commitment]
+fingerprints = { p0 = "f00d", d0 = "\\"" }
+[[commitment.classes]]
+name = "short"
+context_tokens = 256
+[[commitment.classes]]
+name = "long"
+context_tokens = 4096
 [[prefill]]
 name = "p0"
 prefix_share = 1e-05

@@ -51,6 +51,9 @@ def test_guards_are_the_table(kvairlock: Command) -> None:
         "roles": ["prefill", "decode"],
         "does": "zeroes pages after the fence, before they are free",
         "without": "the next owner finds the former content",
+        "nature": "action",
+        "can_observe": False,
+        "observing": "it zeroes bytes, and compares none",
     }
     text = kvairlock("guards").out
     assert all(guard in text for guard in GUARDS)

@@ -9,14 +9,20 @@ import typer
 
 from kvairlock import __version__
 from kvairlock.cli import (
+    capacity,
     cases,
+    check,
     config,
+    cost,
+    coverage,
     demo,
+    drill,
     evidence,
     explore,
     guards,
     keys,
     models,
+    recover,
     serve,
     soak,
     swarm,
@@ -51,12 +57,19 @@ def _options(
 
 
 app.command()(demo.demo)
+app.command()(drill.drill)
 app.command()(soak.soak)
+app.command()(cost.cost)
 app.command()(serve.serve)
+app.command()(check.check)
+app.command()(capacity.capacity)
 app.command()(guards.guards)
+app.command()(coverage.coverage)
 app.command()(explore.explore)
 app.command()(swarm.swarm)
 app.command()(cases.cases)
+app.command()(recover.recover)
+app.add_typer(recover.app, name="breaker")
 app.add_typer(config.app, name="config")
 app.add_typer(models.app, name="models")
 app.add_typer(keys.app, name="keys")

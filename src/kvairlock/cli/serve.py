@@ -114,7 +114,7 @@ def serve(
     where = (evidence or home / places.EVIDENCE).absolute()
     where.mkdir(parents=True, exist_ok=True, mode=0o700)
     with tempfile.TemporaryDirectory(prefix="kvairlock-") as run:
-        stack = Stack(settings, ring, keys_file, where, Path(run), PROGRAMS)
+        stack = Stack(settings, ring, keys_file, home, where, Path(run), PROGRAMS)
         raise typer.Exit(_run(stack, ready_file))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterator
+from datetime import datetime
 from enum import Enum
 from typing import Any, TypeGuard
 
@@ -27,26 +28,26 @@ def toml(settings: Settings, comments: bool = False) -> str:
         settings: What to write.
         comments: Whether each value gets its description and limits above it.
     """
-    blocks = ["\n".join(lines) for lines in _tables("", settings, comments)]
+    blocks = ["\n".join(lines) for lines in _tables("", "", settings, comments)]
     return "\n\n".join(blocks) + "\n"
 
 
-def _tables(header: str, struct: msgspec.Struct, comments: bool) -> Iterator[list[str]]:
-    """Yield the lines of a table, then those of the tables below it."""
+def _tables(path: str, header: str, struct: msgspec.Struct, comments: bool) -> Iterator[list[str]]:
+    """Yield the lines of a table, then those of the tables below it, whose names begin with its."""
     lines = [header] if header else []
-    below: list[tuple[str, msgspec.Struct]] = []
+    below: list[tuple[str, str, msgspec.Struct]] = []
     for field in _fields(struct):
-        value = getattr(struct, field.name)
+        value, name = getattr(struct, field.name), f"{path}{field.name}"
         if isinstance(value, msgspec.Struct):
-            below.append((f"[{field.name}]", value))
+            below.append((f"{name}.", f"[{name}]", value))
         elif _are_structs(value):
-            below += [(f"[[{field.name}]]", item) for item in value]
+            below += [(f"{name}.", f"[[{name}]]", item) for item in value]
         else:
             lines += _comment(field) if comments else []
             lines.append(f"{field.name} = {_value(value)}")
     yield lines
-    for title, item in below:
-        yield from _tables(title, item, comments)
+    for inner, title, item in below:
+        yield from _tables(inner, title, item, comments)
 
 
 def _fields(struct: msgspec.Struct) -> tuple[inspect.Field, ...]:
@@ -65,8 +66,12 @@ def _are_structs(value: object) -> TypeGuard[tuple[msgspec.Struct, ...]]:
 def _value(value: Any) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(_value(item) for item in value)}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_value(key)} = {_value(item)}' for key, item in value.items())}}}"
     if isinstance(value, Enum):
         value = value.value
+    if isinstance(value, datetime):
+        return value.isoformat()
     # JSON writes these scalars as TOML does, but for one control character that TOML escapes.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
 

@@ -1,7 +1,7 @@
 """A stack as processes: which programs, with which files, in which order.
 
     run directory (new, private, gone at the end)   settings.toml, NAME.sock
-    state (stays)                                   keys.toml, cluster.key, evidence/
+    state (stays)                                   keys.toml, cluster.key, breakers.json, evidence/
 
 All processes read one snapshot: the effective settings from the run directory, the cluster's keys
 from the environment, so that one that is started again speaks with keys that its peers know, even
@@ -49,6 +49,7 @@ class Stack:
         settings: The effective settings.
         ring: The cluster's keys.
         keys: The file of API keys.
+        state: Directory of what outlives the stack.
         evidence: Directory of the evidence.
         run: The run directory.
         programs: What to start.
@@ -57,6 +58,7 @@ class Stack:
     settings: Settings
     ring: Keyring
     keys: Path
+    state: Path
     evidence: Path
     run: Path
     programs: Programs = Programs()
@@ -77,7 +79,8 @@ class Stack:
             ChildSpec(name, (*self.programs.node, *self._shared(), "--name", name), env)
             for name in self.settings.nodes
         )
-        argv = (*self.programs.gateway, *self._shared(), "--keys", str(self.keys))
+        kept = ("--keys", str(self.keys), "--state", str(self.state))
+        argv = (*self.programs.gateway, *self._shared(), *kept)
         return nodes, (ChildSpec(GATEWAY_NAME, argv, {**env, **ONE_THREAD}),)
 
     def write_settings(self, port: int) -> None:
