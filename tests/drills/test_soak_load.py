@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +14,7 @@ import anyio.lowlevel
 from anyio.abc import SocketAttribute, SocketStream
 
 from kvairlock.drills.canaries import Canaries
-from kvairlock.drills.soak_load import Ending, Load, Outcome
+from kvairlock.drills.soak_load import Advice, Ending, Load, Manners, Outcome
 from kvairlock.drills.soak_plan import AfterChunks, AfterEnds, Ask, Endpoint
 
 CANARIES = Canaries(4)
@@ -165,3 +165,93 @@ def test_a_client_leaves_after_so_many_ends_of_others() -> None:
 def test_an_answer_that_comes_before_its_client_would_leave_counts_as_whole() -> None:
     ask = replace(PLAIN, leave=AfterEnds(1))
     assert outcome_of(ask, whole(choice("a", "stop"))).ending is Ending.COMPLETED
+
+
+# Clients that try again
+
+
+def refusal(status: int, code: str, *headers: str) -> bytes:
+    """A refusal on a connection of its own, so that the next try has a fresh one."""
+    data = json.dumps({"error": {"code": code, "message": "m"}}).encode()
+    lines = [f"HTTP/1.1 {status} X", f"content-length: {len(data)}", "connection: close", *headers]
+    return "\r\n".join([*lines, "\r\n"]).encode() + data
+
+
+ANSWER = whole(choice("a", "stop")).data
+FULL = refusal(503, "route_full")
+STOP = refusal(429, "tenant_share_exceeded", "x-should-retry: false")
+
+
+async def _in_turn(replies: Iterator[bytes], counts: list[str], client: SocketStream) -> None:
+    async with client:
+        request = b""
+        while not request.endswith(b"}"):
+            request += await client.receive()
+        head = request.decode().lower().split("\r\n")
+        said = [line.split(": ")[1] for line in head if line.startswith("x-stainless-retry-count")]
+        counts += said or ["-"]
+        await client.send(next(replies))
+
+
+async def _persistent(
+    manners: Manners, asks: int, *replies: bytes
+) -> tuple[list[Outcome], list[str]]:
+    counts: list[str] = []
+    outcomes: list[Outcome] = []
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    port = listener.extra(SocketAttribute.local_port)  # noqa: S610 - not Django
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, partial(_in_turn, iter(replies), counts))
+        load = Load(f"http://127.0.0.1:{port}", KEYS, "recall", 1, outcomes.append, manners)
+        await load.run([PLAIN] * asks)
+        tasks.cancel_scope.cancel()
+    await listener.aclose()
+    return outcomes, counts
+
+
+def persistent(retries_max: int, *replies: bytes) -> tuple[Outcome, list[str]]:
+    """Ask once; return what came of it, and what each request said of those before it."""
+    (outcome,), counts = anyio.run(_persistent, Manners(retries_max), 1, *replies)
+    return outcome, counts
+
+
+def test_a_client_that_is_refused_tries_again_and_says_how_often_it_has() -> None:
+    outcome, counts = persistent(2, FULL, FULL, ANSWER)
+    assert (outcome.ending, outcome.texts) == (Ending.COMPLETED, ["a"])
+    assert (outcome.sent, counts) == (3, ["-", "1", "2"])
+    assert outcome.refusals == ["route_full", "route_full"]
+
+
+def test_a_client_tries_no_more_often_than_it_may() -> None:
+    outcome, counts = persistent(1, FULL, FULL, ANSWER)
+    assert (outcome.ending, outcome.code, counts) == (Ending.REFUSED, "route_full", ["-", "1"])
+    assert persistent(0, FULL)[1] == ["-"]
+
+
+def test_a_client_that_is_told_not_to_does_not_try_again() -> None:
+    outcome, counts = persistent(2, FULL, STOP, ANSWER)
+    assert (outcome.ending, outcome.advice, counts) == (Ending.REFUSED, Advice.STOP, ["-", "1"])
+    assert outcome.refusals == ["route_full", "tenant_share_exceeded"]
+
+
+def test_what_can_not_pass_by_itself_is_not_tried_again() -> None:
+    outcome, counts = persistent(2, refusal(400, "context_length_exceeded"), ANSWER)
+    assert (outcome.ending, outcome.sent, counts) == (Ending.REFUSED, 1, ["-"])
+
+
+def test_a_refused_client_pauses_before_its_next_request_and_an_answered_one_does_not() -> None:
+    close = ANSWER.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n", 1)
+    outcomes, _ = anyio.run(_persistent, Manners(pause_ms=200), 3, FULL, close, close)
+    refused, second, third = outcomes
+    assert second.began_s - refused.began_s >= 0.2
+    assert third.began_s - second.began_s < 0.2
+
+
+def test_times_are_told_of_answers_and_of_ends() -> None:
+    answered = outcome_of(STREAM, stream(choice("a"), choice("b", "stop"), "[DONE]"))
+    assert answered.first_ms is not None
+    assert answered.total_ms is not None
+    assert 0 < answered.first_ms <= answered.total_ms
+    refused, _ = persistent(0, FULL)
+    assert refused.first_ms is None
+    assert refused.total_ms is not None

@@ -124,9 +124,9 @@ class Served:
         def look() -> Json | None:
             looked_at = time.monotonic()
             status = self.client.status()
-            heard_ms = [node["heard_ms"] for node in status["nodes"].values()]
+            report_ms = [node["report_ms"] for node in status["nodes"].values()]
             fresh_ms = (looked_at - asked_at) * 1000
-            if any(ms is None or ms >= fresh_ms for ms in heard_ms):
+            if any(ms is None or ms >= fresh_ms for ms in report_ms):
                 return None
             return status if is_idle(status) else None
 
@@ -229,7 +229,7 @@ def serving(
     try:
         wait_for("the stack to start", lambda: _is_up(process, ready, log))
         facts = json.loads(ready.read_text())
-        running = Running(facts["url"], Path(facts["evidence"]), facts["pids"], log)
+        running = Running(facts["url"], Path(facts["evidence"]), facts["pids"], log, ready)
         with httpx.Client(base_url=running.url, timeout=TIMEOUT_S) as http:
             yield Served(
                 process=process,

@@ -72,6 +72,7 @@ def test_a_gateway_ends_when_its_supervisor_is_gone(tmp_path: Path, cluster: Pat
     file.write_text("[gateway]\nport = 0\n[limits]\nstart_ms = 100\n")
     ApiKeys(keys).issue("acme")
     where = ["--run", tmp_path, "--evidence", tmp_path / "evidence", "--cluster-key", cluster]
+    where += ["--state", tmp_path]
     words = ["--settings", file, "--keys", keys, *where]
     with subprocess.Popen(
         [sys.executable, "-m", "kvairlock.gateway", *map(str, words)],

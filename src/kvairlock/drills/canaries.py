@@ -8,6 +8,7 @@ pages hold.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 QUESTION = " SECRET:"
@@ -34,6 +35,9 @@ PLAIN = Frame(QUESTION, QUESTION)
 TURN = Frame(" assistant:", "")
 """In a conversation with the canary model, whose template ends with `assistant:`."""
 
+FRAME_CHARACTERS = len(f"{PLAIN.label}{END} {PLAIN.question}") + CANARY_CHARACTERS
+"""The shortest prompt: a canary, and the question for it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Marked:
@@ -55,15 +59,16 @@ class Canaries:
 
     Args:
         seed: Equal seeds make equal prompts.
+        known: Prompts of earlier ones, whose canaries would be foreign too.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int | str, known: Iterable[Marked] = ()) -> None:
         self._random = random.Random(seed)
-        self._given: dict[str, Marked] = {}
+        self._given = {marked.canary: marked for marked in known}
 
     @property
     def given(self) -> tuple[Marked, ...]:
-        """All prompts that were made, in order."""
+        """All prompts that are known, in order."""
         return tuple(self._given.values())
 
     def prompt(

@@ -20,6 +20,9 @@ from kvairlock.drills.canaries import END, Marked
 from kvairlock.drills.stack import DrillFailed, Keys, Running, wait_for
 
 TIMEOUT_S = 60.0
+CONNECTION_LOST = "connection"
+"""The code of an error that no gateway sent: the connection ended before the answer did."""
+
 JSON_BODY = {"content-type": "application/json"}
 
 
@@ -32,12 +35,14 @@ class Reply:
         text: The answer's text so far.
         error: The error object, if there was one.
         headers: The response's headers.
+        usage: The engine's figures, once the answer is complete.
     """
 
     status: int = 0
     text: str = ""
     error: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
+    usage: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def refusal(self) -> str | None:
@@ -54,7 +59,7 @@ class Call:
 
     def __init__(self, url: str, headers: Mapping[str, str], body: Mapping[str, Any]) -> None:
         self.reply = Reply()
-        self._left = False
+        self._left = self._done = False
         self._connection = HTTPConnection(urlsplit(url).netloc, timeout=TIMEOUT_S)
         self._connection.connect()
         self._socket = self._connection.sock
@@ -66,6 +71,11 @@ class Call:
         self._left = True
         with suppress(OSError):  # the answer may have ended by now
             self._socket.shutdown(socket.SHUT_RDWR)
+
+    def ends_within(self, wait_s: float) -> bool:
+        """Wait for the end at most so long; return whether it has come."""
+        self._thread.join(wait_s)
+        return not self._thread.is_alive()
 
     def result(self) -> Reply:
         """Wait for the end and return what came."""
@@ -82,7 +92,7 @@ class Call:
             self._read(self._connection.getresponse())
         except (HTTPException, OSError, ValueError) as error:
             if not self._left:
-                self.reply.error = {"code": "connection", "message": str(error)}
+                self.reply.error = {"code": CONNECTION_LOST, "message": str(error)}
             self.reply.status = 499
         finally:
             self._connection.close()
@@ -95,30 +105,34 @@ class Call:
             return
         for line in response:
             self._take(line.decode().strip())
+        if not (self._done or self.reply.error):
+            raise HTTPException("the stream ended before the answer did")
 
     def _take(self, line: str) -> None:
         data = line.removeprefix("data: ")
-        if data == line or data == "[DONE]":
+        self._done = self._done or data == "[DONE]"
+        if data == line or self._done:
             return
         event = json.loads(data)
         if "error" in event:
             self.reply.error = event["error"]
+        self.reply.usage = event.get("usage") or self.reply.usage
         for choice in event.get("choices", ()):
             self.reply.text += choice["text"]
 
 
-class Client:
-    """The drill's way into one stack.
+class GatewayClient:
+    """A drill's way into a gateway.
 
     Args:
-        stack: The running stack.
-        keys: The drill's keys.
+        url: The gateway.
+        keys: Key of each tenant.
+        operator: The key that opens the operator's endpoints.
     """
 
-    def __init__(self, stack: Running, keys: Keys) -> None:
-        self.stack, self._keys = stack, keys
-        self._operator = next(iter(keys.of.values()))
-        self._http = httpx.Client(base_url=stack.url, timeout=TIMEOUT_S)
+    def __init__(self, url: str, keys: Mapping[str, str], operator: str) -> None:
+        self.url, self._keys, self._operator = url, keys, operator
+        self._http = httpx.Client(base_url=url, timeout=TIMEOUT_S)
 
     def ask(
         self,
@@ -137,7 +151,7 @@ class Client:
             ticket: A ticket to present, as a client must not.
             show_ticket: Ask for the ticket in the response's headers.
         """
-        headers = {"authorization": f"Bearer {self._keys.of[prompt.tenant]}"}
+        headers = {"authorization": f"Bearer {self._keys[prompt.tenant]}"}
         if route is not None:
             headers["x-kvairlock-route"] = route
         if show_ticket:
@@ -148,10 +162,11 @@ class Client:
             "max_tokens": max_tokens,
             "stop": END,
             "stream": True,
+            "stream_options": {"include_usage": True},
         }
         if ticket is not None:
             body["kv_transfer_params"] = {"ticket": ticket}
-        return Call(self.stack.url, headers, body)
+        return Call(self.url, headers, body)
 
     def answer(self, prompt: Marked, route: str | None = None) -> Reply:
         """Ask and wait for the answer."""
@@ -165,11 +180,21 @@ class Client:
         )
         return answer
 
-    def context_tokens(self) -> int:
-        """Return the context window that the gateway advertises, in tokens."""
+    def model(self) -> dict[str, Any]:
+        """Return what the gateway publishes of its model."""
         headers = {"authorization": f"Bearer {self._operator}"}
         models = self._http.get("/v1/models", headers=headers).raise_for_status().json()
-        return int(models["data"][0]["max_model_len"])
+        model: dict[str, Any] = models["data"][0]
+        return model
+
+    def context_tokens(self) -> int:
+        """Return the context window that the gateway advertises, in tokens."""
+        return int(self.model()["max_model_len"])
+
+    def may_steer(self, tenant: str) -> bool:
+        """Return whether a tenant's key is an operator's, so that it may name a route."""
+        headers = {"authorization": f"Bearer {self._keys[tenant]}"}
+        return self._http.get("/status", headers=headers).status_code == HTTPStatus.OK
 
     def node(self, name: str) -> dict[str, Any]:
         """Return the newest figures of one node."""
@@ -209,11 +234,49 @@ class Client:
         status = self.status()
         nodes = [node for node in status["nodes"].values() if node["status"]]
         age_ms = (time.monotonic() - since) * 1000
-        if any(node["heard_ms"] >= age_ms for node in nodes):
+        if any(report_ms(node) >= age_ms for node in nodes):
             return None
         figures = [node["status"] for node in nodes]
         busy = status["in_flight"] or any(f["requests"] or f["windows"] for f in figures)
         return None if busy or any(map(pages_out, figures)) else status
+
+
+class Client(GatewayClient):
+    """A drill's way into a stack that it started.
+
+    Args:
+        stack: The running stack.
+        keys: The drill's keys; the first one opens the operator's endpoints.
+    """
+
+    def __init__(self, stack: Running, keys: Keys) -> None:
+        super().__init__(stack.url, keys.of, next(iter(keys.of.values())))
+        self.stack = stack
+
+    def wait_until_all_up(self) -> None:
+        """Wait until every process is in the life that it was last ready in, and every route up.
+
+        Raises:
+            DrillFailed: It does not come to that.
+        """
+        wait_for("all routes to be up", self._all_up)
+
+    def _all_up(self) -> bool | None:
+        try:
+            status = self.status()
+        except httpx.HTTPError:
+            return None  # its gateway is being started again
+        if set(status["routes"].values()) != {"up"}:
+            return None
+        lives = self.stack.lives()
+        nodes = status["nodes"].items()
+        present = all(n["status"]["report"]["incarnation"] == lives[name] for name, n in nodes)
+        return True if present else None
+
+
+def report_ms(node: Mapping[str, Any]) -> float:
+    """Return how old the last report of a node is; a gateway of 0.1.0 has another name for it."""
+    return float(node["report_ms"] if "report_ms" in node else node["heard_ms"])
 
 
 def pages_out(figures: Mapping[str, Any]) -> int:

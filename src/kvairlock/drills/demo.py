@@ -180,7 +180,8 @@ def settings(case: Case) -> str:
     """Return the TOML of a case's stack.
 
     `prefill-0` holds 512 tokens, the other route 1024: what is advertised is more than one of them
-    holds. Prefixes are not kept, so that pages have one owner after another.
+    holds. Prefixes are not kept, so that pages have one owner after another. No breaker opens, so
+    that each layer is seen for itself.
     """
     off = ", ".join(f'"{guard}"' for guard in case.off)
     return f"""
@@ -205,6 +206,10 @@ name = "decode-0"
 pages = 64
 landing = "{case.landing}"
 tenant_share = 1.0
+
+[breaker]
+failures = 1000
+violations = 1000
 
 [drill]
 enabled = true

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,14 @@ class Records:
     Args:
         folder: Where the nodes write it.
         ring: The cluster's keys, without which nobody can tell whose record it is.
+        tenants: What the drill's tenants are called there, if not as in the drill.
     """
 
     folder: Path
     ring: Keyring
+    tenants: Mapping[str, str] = field(default_factory=dict)
 
-    def all(self, event: str, **wanted: str) -> list[Entry]:
+    def all(self, event: str, **wanted: str | int) -> list[Entry]:
         """Return the records of one kind whose fields have the wanted values, oldest first."""
         found = [r for r in self._each() if r["event"] == event and _matches(r, wanted)]
         return sorted(found, key=lambda record: record["at_boot_ns"])
@@ -46,7 +48,7 @@ class Records:
 
     def tenant(self, name: str) -> str:
         """Return the pseudonym of a tenant."""
-        return pseudonym(self.ring, "tenant", name)
+        return pseudonym(self.ring, "tenant", self.tenants.get(name, name))
 
     def request(self, request_id: str) -> str:
         """Return the pseudonym of a request's first attempt."""
@@ -78,5 +80,5 @@ class Records:
             yield from read(path)
 
 
-def _matches(record: Entry, wanted: dict[str, str]) -> bool:
+def _matches(record: Entry, wanted: Mapping[str, str | int]) -> bool:
     return all(record.get(name) == value for name, value in wanted.items())

@@ -29,7 +29,7 @@ from kvairlock.drills.soak_gauges import Descriptors, Gauges
 from kvairlock.drills.soak_judge import Answers, Leftovers, Soaked
 from kvairlock.drills.soak_load import Load, Outcome
 from kvairlock.drills.soak_plan import CONTEXT_TOKENS, Ask, Plan, Profile, profile_for
-from kvairlock.drills.soak_report import View, document, show, show_json
+from kvairlock.drills.soak_report import View, document, show, show_json, so_far
 from kvairlock.drills.stack import (
     DrillFailed,
     Keys,
@@ -232,7 +232,7 @@ class Clients:
 
     def _count(self, outcome: Outcome) -> None:
         self.answers.take(outcome, self._canaries)
-        self._view.moved(self.answers)
+        self._view.moved(self.answers.requests, so_far(self.answers))
 
     def _sample(self, every: int, outcome: Outcome) -> None:
         self._count(outcome)

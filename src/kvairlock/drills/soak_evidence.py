@@ -53,7 +53,7 @@ def hear(folder: Path) -> Witness:
     return Witness(
         files=len(files),
         records=len(records),
-        records_lost=sum(_lost(file) for file in files),
+        records_lost=sum(lost_in(file) for file in files),
         files_open=sum(not file or file[-1]["event"] != "node_closed" for file in files),
         ends_missing=len(_admitted(records, Stage.GATEWAY) - {r for _, r in _ends(decode)}),
         ends_repeated=sum(count - 1 for count in _ends(records).values()),
@@ -62,8 +62,8 @@ def hear(folder: Path) -> Witness:
     )
 
 
-def _lost(file: Sequence[Entry]) -> int:
-    """Numbers that are missing: the writer gives one to every record, also to those it drops."""
+def lost_in(file: Sequence[Entry]) -> int:
+    """Return how many numbers are missing: a writer gives one to all, also to what it drops."""
     return int(file[-1]["sequence"]) - len(file) if file else 0
 
 

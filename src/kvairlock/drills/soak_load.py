@@ -1,11 +1,13 @@
 """Clients of a soak: so many at one time, each asks, reads its answer, or leaves as it was drawn.
 
 What came to a client is kept as it came; whether it is what had to come is judged elsewhere.
+Clients that try again do it at once, say so as those of OpenAI do, and stop where they are told to.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -20,6 +22,12 @@ from kvairlock.drills.soak_plan import AfterChunks, AfterEnds, Ask, Leave
 TIMEOUT_S = 600.0
 DONE = "[DONE]"
 SENT = "http11.send_request_body.complete"
+COUNT_HEADER = "x-stainless-retry-count"
+ADVICE_HEADER = "x-should-retry"
+WORTH_A_RETRY = frozenset(
+    {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS}
+)
+"""Statuses below 500 after which clients of OpenAI try again."""
 
 
 class Ending(StrEnum):
@@ -32,6 +40,26 @@ class Ending(StrEnum):
     """It was told why, with a code."""
     BROKEN = "broken"
     """None of these: the connection failed, or the answer was not whole."""
+
+
+class Advice(StrEnum):
+    """What a refusal says about trying again."""
+
+    NONE = "none"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Manners:
+    """How clients take a refusal that says nothing against another try.
+
+    Args:
+        retries_max: How often they send the same request again, at once.
+        pause_ms: How long they then wait before they send another one.
+    """
+
+    retries_max: int = 0
+    pause_ms: int = 0
 
 
 @dataclass(slots=True)
@@ -47,6 +75,12 @@ class Outcome:
         finishes: The finish reasons, in the order in which they came.
         generated_tokens: What the answer says was generated, if it was whole.
         reused_tokens: What the answer says was not computed again, if it was whole.
+        sent: How often it was sent: once, and once for each retry.
+        refusals: The code of each refusal, also of those after which it was tried again.
+        advice: What the last refusal says about trying again.
+        first_ms: From the first sending to the first piece of an answer; None while there is none.
+        total_ms: From the first sending to the end; None while it has none.
+        began_s: When it was first sent, on the monotonic clock.
     """
 
     ask: Ask
@@ -57,6 +91,12 @@ class Outcome:
     finishes: list[str] = field(default_factory=list)
     generated_tokens: int = 0
     reused_tokens: int = 0
+    sent: int = 0
+    refusals: list[str] = field(default_factory=list)
+    advice: Advice = Advice.NONE
+    first_ms: float | None = None
+    total_ms: float | None = None
+    began_s: float = field(default_factory=time.monotonic, compare=False)
 
     def __post_init__(self) -> None:
         self.texts = [""] * self.choices
@@ -66,11 +106,28 @@ class Outcome:
         """How many answers were asked for."""
         return int(self.ask.parameters["n"])
 
+    @property
+    def age_ms(self) -> float:
+        """How long ago it was first sent."""
+        return (time.monotonic() - self.began_s) * 1000
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether it was refused for what may pass by itself, by its status."""
+        passes = self.status in WORTH_A_RETRY or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+        return self.ending is Ending.REFUSED and passes
+
+    def try_again(self) -> None:
+        """Forget how it was refused, except that it was."""
+        self.ending, self.status, self.code = Ending.LEFT, 0, ""
+
     def take(self, answer: Mapping[str, Any]) -> None:
         """Take a whole answer, or one event of a stream."""
         if "error" in answer:
             self.refuse(answer["error"])
             return
+        if self.first_ms is None:
+            self.first_ms = self.age_ms
         for choice in answer["choices"]:
             self.texts[choice["index"]] += _text(choice)
             if choice["finish_reason"] is not None:
@@ -83,6 +140,7 @@ class Outcome:
     def refuse(self, error: Mapping[str, Any]) -> None:
         """Take an error."""
         self.ending, self.code = Ending.REFUSED, str(error["code"])
+        self.refusals.append(self.code)
 
     def end(self) -> None:
         """The answer has ended: every choice must have finished, once."""
@@ -111,6 +169,7 @@ class Load:
         model: The model's name.
         concurrency: Requests at one time.
         tell: Told each outcome as it comes.
+        manners: How a client takes a refusal.
     """
 
     def __init__(
@@ -120,9 +179,10 @@ class Load:
         model: str,
         concurrency: int,
         tell: Callable[[Outcome], None],
+        manners: Manners = Manners(),
     ) -> None:
         self._url, self._keys, self._model = url, keys, model
-        self._concurrency, self._tell = concurrency, tell
+        self._concurrency, self._tell, self._manners = concurrency, tell, manners
         self._ended = 0
         self._one_more = anyio.Event()
 
@@ -141,10 +201,13 @@ class Load:
         for ask in waiting:
             outcome = Outcome(ask)
             await self._until_it_leaves(http, outcome)
+            outcome.total_ms = outcome.age_ms
             self._ended += 1
             self._one_more.set()
             self._one_more = anyio.Event()
             self._tell(outcome)
+            if outcome.may_pass:
+                await anyio.sleep(self._manners.pause_ms / 1000)
 
     async def _until_it_leaves(self, http: httpx.AsyncClient, outcome: Outcome) -> None:
         sent = anyio.Event()
@@ -168,12 +231,26 @@ class Load:
         client.cancel()
 
     async def _ask(self, http: httpx.AsyncClient, outcome: Outcome, sent: anyio.Event) -> None:
+        await self._send(http, outcome, sent)
+        while self._tries_again(outcome):
+            outcome.try_again()
+            await self._send(http, outcome, sent)
+
+    def _tries_again(self, outcome: Outcome) -> bool:
+        if not outcome.may_pass or outcome.advice is Advice.STOP:
+            return False
+        return outcome.sent <= self._manners.retries_max
+
+    async def _send(self, http: httpx.AsyncClient, outcome: Outcome, sent: anyio.Event) -> None:
         async def trace(event: str, _: Any) -> None:
             if event == SENT:
                 sent.set()
 
         ask = outcome.ask
         headers = {"authorization": f"Bearer {self._keys[ask.prompt.tenant]}"}
+        if outcome.sent:
+            headers[COUNT_HEADER] = str(outcome.sent)
+        outcome.sent += 1
         request = http.build_request(
             "POST",
             ask.endpoint,
@@ -190,6 +267,7 @@ class Load:
 
 async def _read(response: httpx.Response, outcome: Outcome) -> None:
     outcome.status = response.status_code
+    outcome.advice = Advice.STOP if response.headers.get(ADVICE_HEADER) == "false" else Advice.NONE
     if response.status_code == HTTPStatus.OK and outcome.ask.parameters.get("stream"):
         await _read_stream(response, outcome, outcome.ask.leave)
     else:

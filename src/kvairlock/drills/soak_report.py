@@ -48,17 +48,17 @@ class View:
 
     def say(self, words: str) -> None:
         """Show a line."""
-        self._console.print(words, markup=False)
+        self._console.print(words, markup=False, soft_wrap=True)
 
-    def moved(self, answers: Answers) -> None:
-        """Show what has come so far."""
-        words = _so_far(answers)
-        self._bar.update(self._task, completed=answers.requests, description=words)
-        if not self._console.is_terminal and answers.requests % self._every == 0:
-            self.say(f"{answers.requests}/{self._total} {words}")
+    def moved(self, done: int, words: str) -> None:
+        """Show how many requests have ended, and what has come so far."""
+        self._bar.update(self._task, completed=done, description=words)
+        if not self._console.is_terminal and done % self._every == 0:
+            self.say(f"{done}/{self._total} {words}")
 
 
-def _so_far(answers: Answers) -> str:
+def so_far(answers: Answers) -> str:
+    """Return in one line what has come to clients."""
     refused = answers.too_long + answers.refused.total()
     return (
         f"{answers.completed} completed, {answers.cancelled} cancelled, {refused} refused, "
@@ -115,7 +115,7 @@ def show_json(told: Mapping[str, Any]) -> None:
 
 
 def _figures(told: Mapping[str, Any]) -> Table:
-    table = _table("figure", "value")
+    grid = table("figure", "value")
     refused = ", ".join(f"{count} {code}" for code, count in told["refused"].items()) or "0"
     evidence = told["evidence"]
     rows = {
@@ -135,18 +135,19 @@ def _figures(told: Mapping[str, Any]) -> Table:
         f"ends: {evidence['ends_missing']} missing, {evidence['ends_repeated']} repeated",
     }
     for name, value in rows.items():
-        table.add_row(name, value)
-    return table
+        grid.add_row(name, value)
+    return grid
 
 
 def _processes(told: Mapping[str, Any]) -> Table:
-    table = _table("process", "open files before, after", "resident MiB first, middle, last")
+    grid = table("process", "open files before, after", "resident MiB first, middle, last")
     for name, files in told["descriptors"].items():
         mib = told["rss_mib"][name]["samples"]
         memory = f"{mib[0]:.1f}, {mib[len(mib) // 2]:.1f}, {mib[-1]:.1f}"
-        table.add_row(name, f"{files['before']}, {files['after']}", memory)
-    return table
+        grid.add_row(name, f"{files['before']}, {files['after']}", memory)
+    return grid
 
 
-def _table(*columns: str) -> Table:
+def table(*columns: str) -> Table:
+    """Return a table of a drill with these columns, and no rows yet."""
     return Table(*columns, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kvairlock.core.errors import KvairlockError
 from kvairlock.runtime.secrets import VARIABLE, new_key, write_private
@@ -70,17 +70,18 @@ class Keys:
     of: Mapping[str, str]
 
 
-def make_keys(folder: Path, tenants: Iterable[str]) -> Keys:
+def make_keys(folder: Path, tenants: Iterable[str], scope: str = "none") -> Keys:
     """Make keys for a drill; its tenants are operators too, since they steer the drill.
 
     Args:
         folder: Where the files go.
         tenants: Names of the tenants; the first one's key opens the operator's endpoints.
+        scope: With whom they share prefixes.
     """
     cluster, line = folder / "cluster.key", new_key("drill")
     write_private(cluster, line)
     keys = Keys(folder / "keys.toml", cluster, Keyring.parse(line), {})
-    return _with_tenants(keys, tenants, "--operator", "--scope", "none")
+    return _with_tenants(keys, tenants, "--operator", "--scope", scope)
 
 
 def with_clients(keys: Keys, tenants: Iterable[str]) -> Keys:
@@ -133,14 +134,29 @@ class Running:
     Args:
         url: The gateway.
         evidence: Folder of the evidence.
-        pids: Process of each node.
+        pids: Process of each node, in its first life.
         log: What the processes said.
+        ready: What the stack says of itself, anew whenever all processes are ready again.
     """
 
     url: str
     evidence: Path
     pids: Mapping[str, int]
     log: Path
+    ready: Path
+
+    def lives(self) -> Mapping[str, str]:
+        """Return the incarnation of each process, as it was when all were last ready."""
+        lives: Mapping[str, str] = self._facts()["incarnations"]
+        return lives
+
+    def send(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to the present life of a process."""
+        os.kill(self._facts()["pids"][name], number)
+
+    def _facts(self) -> dict[str, Any]:
+        facts: dict[str, Any] = json.loads(self.ready.read_text())
+        return facts
 
     def pause(self, name: str) -> None:
         """Stop a process where it is (SIGSTOP)."""
@@ -181,7 +197,7 @@ def running(settings: str, keys: Keys, folder: Path) -> Iterator[Running]:
     try:
         wait_for("the stack to start", lambda: _is_up(process, ready, log))
         facts = json.loads(ready.read_text())
-        yield Running(facts["url"], Path(facts["evidence"]), facts["pids"], log)
+        yield Running(facts["url"], Path(facts["evidence"]), facts["pids"], log, ready)
     finally:
         _stop(process)
 

@@ -1,4 +1,4 @@
-"""What lies in the pages of a live node: its pool is a shared file under policy direct.
+"""What lies in the slots of a running node: its pool is a shared file under policy direct.
 
 No answer shows what is behind a prompt, since nothing reads there before it is written. So a drill
 looks at the bytes themselves, through the node's open files, which belong to the same user.
