@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import drill_pages
 import pages
 
 from kvairlock.runtime.settings import schema
@@ -27,6 +28,30 @@ NOTE = "<!-- Made by docs/generate.py; change the code, then run script/docs. --
 BLOCKS: dict[str, dict[str, Callable[[], str]]] = {
     "ARCHITECTURE.md": {"modules": pages.modules},
     "docs/api.md": {"refusals": pages.refusals},
+    "docs/breaker.md": {
+        "breaker-conditions": pages.breaker_conditions,
+        "breaker-records": pages.breaker_records,
+    },
+    "docs/capacity.md": {"violations": pages.violations},
+    "docs/drills.md": {
+        "rounds": drill_pages.rounds,
+        "drills": drill_pages.drills,
+        "sights": drill_pages.sights,
+        "notes": drill_pages.notes,
+        "changes": drill_pages.changes,
+        "example": drill_pages.example,
+        "steps": drill_pages.steps,
+        "asking": drill_pages.asking,
+        "stack": drill_pages.stack,
+        "limits": drill_pages.limits,
+        "not-proven": drill_pages.not_proven,
+    },
+    "docs/versions.md": {
+        "message-versions": pages.message_versions,
+        "combinations": pages.combinations,
+        "replacements": pages.replacements,
+        "incompatible": pages.incompatible,
+    },
     "docs/cases.md": {
         "cases": pages.cases,
         "cases-not-replayed": pages.cases_not_replayed,
@@ -39,10 +64,12 @@ BLOCKS: dict[str, dict[str, Callable[[], str]]] = {
 WHOLE: dict[str, Callable[[], str]] = {
     "cli.md": pages.cli,
     "settings.md": pages.settings,
+    "deployment.md": pages.deployment,
     "guards.md": pages.guards,
     "evidence.md": pages.evidence,
     "reasons.md": pages.reasons,
     "states.md": pages.states,
+    "faults.md": pages.faults,
     "mutants.md": partial(pages.mutants, ROOT / "docs/mutants.json"),
 }
 

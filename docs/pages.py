@@ -19,15 +19,20 @@ import typer
 
 import kvairlock
 import kvairlock.core
+from kvairlock.check.deployment import schema as deployment_schema
 from kvairlock.cli import app
 from kvairlock.core.ends import ENDS, end_for
 from kvairlock.core.errors import REASONS, Reason
-from kvairlock.core.evidence import ENVELOPE, EVENTS, SCHEMA_VERSION, Field
+from kvairlock.core.evidence import ENVELOPE, EVENTS, SCHEMA_VERSION, SCHEMAS_READ, Field
 from kvairlock.core.guards import GUARDS
+from kvairlock.core.promise.violations import VIOLATION_KINDS
+from kvairlock.drills import fault_table
+from kvairlock.drills.versions import table as mixed
 from kvairlock.gateway.errors import ApiError
 from kvairlock.runtime.settings import schema
 from kvairlock.sim import family
 from kvairlock.sim.cases import public
+from kvairlock.wire.versions import VERSIONS, common
 
 PACKAGE = Path(kvairlock.__file__).parent
 RINGS = (
@@ -41,6 +46,7 @@ RINGS = (
     "node",
     "gateway",
     "drills",
+    "check",
     "cli",
 )
 
@@ -147,11 +153,7 @@ def settings() -> str:
     """Return the page of all settings, one table for each table of the TOML file."""
     known = schema()["$defs"]
     parts = [_settings("top level", known["Settings"], known)]
-    for name, field in known["Settings"]["properties"].items():
-        below = _referred(field, known)
-        if "properties" in below:
-            title = f"[[{name}]]" if field.get("type") == "array" else f"[{name}]"
-            parts.append(_settings(f"`{title}`", below, known))
+    parts += _tables("", known["Settings"], known)
     intro = (
         "# Settings\n\nOne TOML file describes a stack. What is left out keeps its default; an "
         "unknown name is an error. `[[...]]` may be there more than once, one for each node. "
@@ -161,10 +163,33 @@ def settings() -> str:
     return "\n".join([intro, *parts])
 
 
+def deployment() -> str:
+    """Return the page of a deployment file."""
+    known = deployment_schema()["$defs"]
+    intro = (
+        "# Deployment files\n\nOne TOML file says what `kvairlock check` compares. An unknown name "
+        "is an error. `[commitment]` is [that of the settings](settings.md#commitment), and must "
+        "be there. How to use it: [capacity.md](../capacity.md).\n"
+    )
+    fields = known["Deployment"]["properties"].items()
+    own = {"properties": {name: field for name, field in fields if name != "commitment"}}
+    return "\n".join([intro, *_tables("", own, known)])
+
+
+def _tables(path: str, struct: Mapping[str, Any], known: Mapping[str, Any]) -> Iterable[str]:
+    """Yield a section for each table below a table, and for those below these."""
+    for name, field in struct["properties"].items():
+        below = _referred(field, known)
+        if "properties" in below:
+            title = f"[[{path}{name}]]" if field.get("type") == "array" else f"[{path}{name}]"
+            yield _settings(f"`{title}`", below, known)
+            yield from _tables(f"{path}{name}.", below, known)
+
+
 def _settings(title: str, struct: Mapping[str, Any], known: Mapping[str, Any]) -> str:
     rows = []
     for name, field in struct["properties"].items():
-        if "properties" in _referred(field, known):
+        if "properties" in _referred(field, known) and "description" not in field:
             continue  # a table of its own, below
         default = json.dumps(field["default"]) if "default" in field else "required"
         kind, allowed = _type(field, known)
@@ -175,6 +200,8 @@ def _settings(title: str, struct: Mapping[str, Any], known: Mapping[str, Any]) -
 
 def _type(field: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[str, str]:
     """Return the type of a setting, and what it allows."""
+    if "properties" in _referred(field, known):
+        return "tables", "see below"
     values = _referred(field, known).get("enum")
     if values is not None:
         kind = "list of words" if field.get("type") == "array" else "word"
@@ -199,11 +226,20 @@ def _referred(field: Mapping[str, Any], known: Mapping[str, Any]) -> Mapping[str
 
 def guards() -> str:
     """Return the page of the guards."""
-    rows = [(code(g), ", ".join(row.roles), row.does, row.without) for g, row in GUARDS.items()]
+    rows = [
+        (
+            code(guard),
+            ", ".join(row.roles),
+            row.does,
+            row.without,
+            row.observing if row.can_observe else f"can't: {row.observing}",
+        )
+        for guard, row in GUARDS.items()
+    ]
     return (
         "# Guards\n\nIn the order in which a request meets them. What a guard is, and how one is "
         "tried: [guards.md](../guards.md).\n\n"
-    ) + table(("guard", "where", "what it does", "without it"), rows)
+    ) + table(("guard", "where", "what it does", "without it", "while it observes"), rows)
 
 
 def reasons() -> str:
@@ -234,8 +270,10 @@ def evidence() -> str:
     """Return the page of all records and their fields."""
     titles = ("field", "type", "unit", "purpose", "retention", "sensitivity")
     parts = [
-        f"# Evidence\n\nSchema version {SCHEMA_VERSION}. One line of JSON for each record; no "
-        "prompt, no token and no output is ever a field. A *pseudonym* is a keyed digest. The "
+        f"# Evidence\n\nSchema version {SCHEMA_VERSION}; schemas "
+        f"{' and '.join(map(str, SCHEMAS_READ))} are read ([versions.md](../versions.md)). One "
+        "line of JSON for each record; no prompt, no token and no output is ever a field. A "
+        "*pseudonym* is a keyed digest. The "
         "retention is what each field is meant to be kept for; nothing deletes files by itself.\n",
         "## In every record\n\n" + table(titles, map(_field, ENVELOPE.items())),
     ]
@@ -254,13 +292,14 @@ def states() -> str:
     """Return the page of the state tables: pages, hand-over, loans, ends."""
     pages, handoff = locate("TABLE"), locate("HANDOFF")
     verbs, signals, loans = locate("Verb"), locate("Signal"), locate("LOAN")
+    breaker = locate("BREAKER")
     ends = [
         (code(end), yes(row.may_hand_over), yes(row.tells_peer), yes(row.drains), row.client)
         for end, row in ENDS.items()
     ]
     return "\n".join(
         (
-            "# States\n\nFour tables of the core. An empty cell is refused: it breaks an "
+            "# States\n\nFive tables of the core. An empty cell is refused: it breaks an "
             "invariant, whoever asks.\n",
             "## A page\n\nOne row for each stage of a page, one column for each thing that can be "
             "done to it.\n",
@@ -275,6 +314,10 @@ def states() -> str:
             "revocations, what happens between is the borrower's.\n",
             diagram(loans, locate("LoanSignal").RETURN, "open"),
             grid(loans, locate("LoanSignal"), "stage"),
+            "## The breaker of a route\n\nA gateway keeps one for each route: "
+            "[breaker.md](../breaker.md).\n",
+            machine(breaker),
+            grid(breaker, locate("BreakerSignal"), "state"),
             "## The ends of a request\n\nThe first end wins; a later one is recorded and changes "
             "nothing. Which reason is which end: [reasons.md](reasons.md).\n",
             table(("end", "may hand over", "tells the peer", "drains", "the client gets"), ends),
@@ -296,6 +339,64 @@ def mutants(path: Path) -> str:
         schedule = "\n".join(row["schedule"])
         parts.append(f"## `{row['guard']}`\n\n{row['story']}\n\n```text\n{schedule}\n```\n")
     return "\n".join(parts)
+
+
+def faults() -> str:
+    """Return the page of the fault matrix: a table for each phase of a request."""
+    matrix = fault_table.shipped()
+    parts = [
+        "# The fault matrix\n\nWhat happens to what in which phase of a request, and what must "
+        "follow. `kvairlock drill --faults` carries out every row. How to read it, and what must "
+        "hold in every row besides: [faults.md](../faults.md).\n",
+        "## Mishaps\n\n" + _mishaps(matrix),
+    ]
+    for phase, about in matrix.phases.items():
+        rows = [row for row in matrix.rows if row.cell.phase is phase]
+        parts.append(f"## `{phase}`\n\n{about.capitalize()}.\n\n" + _fault_rows(rows))
+    return "\n".join(parts)
+
+
+def _mishaps(matrix: fault_table.FaultTable) -> str:
+    stack = matrix.stack
+    about = (
+        f"On a stack with `beat_ms = {stack.beat_ms}` and `lost_ms = {stack.lost_ms}`; a short "
+        f"mishap lasts {stack.short_ms} ms. The client has to know in time after the mishap has "
+        "begun (*meanwhile*) or ended (*afterwards*). A crash has ended as soon as it is there.\n\n"
+    )
+    titles = ("mishap", "what it is", "the client knows within", "next request answered within")
+    rows = [
+        (code(mishap), bounds.does, f"{bounds.client_ms} ms", f"{bounds.next_ms} ms")
+        for mishap, bounds in matrix.mishaps.items()
+    ]
+    return about + table(titles, rows)
+
+
+def _fault_rows(rows: Sequence[fault_table.Row]) -> str:
+    titles = (
+        "struck",
+        "mishap",
+        "let go",
+        "the client gets",
+        "decode records",
+        "prefill records",
+        "window fenced",
+        "why",
+    )
+    return table(titles, map(_fault_row, rows))
+
+
+def _fault_row(row: fault_table.Row) -> Row:
+    rule = row.rule
+    return (
+        code(row.cell.struck),
+        code(row.cell.mishap),
+        rule.let_go,
+        rule.client,
+        " or ".join(end.words for end in rule.decode),
+        " or ".join(end.words for end in rule.prefill),
+        " or ".join(rule.fence) or "nothing",
+        rule.why,
+    )
 
 
 def diagram(edges: Mapping[Any, Mapping[Any, Any]], shared: Enum, group: str) -> str:
@@ -322,6 +423,16 @@ def diagram(edges: Mapping[Any, Mapping[Any, Any]], shared: Enum, group: str) ->
             lines.append(f"    {word(stage)} --> {word(after)}: {word(verb)}")
     nested = [f"    state {group} {{", *(f"    {line}" for line in inside), "    }"]
     return "\n".join(("```mermaid", "stateDiagram-v2", *nested, *outside, "```\n"))
+
+
+def machine(edges: Mapping[Any, Mapping[Any, Any]]) -> str:
+    """Return a state diagram in which every edge is drawn."""
+    lines = [
+        f"    {word(state)} --> {word(after)}: {word(signal)}"
+        for state, row in edges.items()
+        for signal, after in row.items()
+    ]
+    return "\n".join(("```mermaid", "stateDiagram-v2", *lines, "```\n"))
 
 
 def grid(edges: Mapping[Any, Mapping[Any, Any]], verbs: Iterable[Enum], title: str) -> str:
@@ -379,6 +490,74 @@ def _first_sentence(path: Path) -> str:
     if not text:
         raise LookupError(f"{path} has no docstring")
     return re.split(r"(?<=\.) ", " ".join(text.split()))[0]
+
+
+def message_versions() -> str:
+    """Return the table of the versions of the messages."""
+    return table(("messages", "what they brought"), VERSIONS.items())
+
+
+def combinations() -> str:
+    """Return the table of the combinations of two releases that serve together."""
+    titles = (
+        "gateway",
+        "prefill",
+        "decode",
+        "gateway to prefill",
+        "gateway to decode",
+        "decode to prefill",
+    )
+    return table(titles, map(_combination, mixed.COMBINATIONS))
+
+
+def _combination(row: mixed.Combination) -> Row:
+    pairs = (
+        (row.gateway, row.prefill),
+        (row.gateway, row.decode),
+        (row.decode, row.prefill),
+    )
+    seats = (row.gateway, row.prefill, row.decode)
+    spoken = (common(one.speaks, other.speaks) for one, other in pairs)
+    return (*(seat.words for seat in seats), *(f"messages {version}" for version in spoken))
+
+
+def replacements() -> str:
+    """Return the table of the nodes that give way to one of the earlier release, and come back."""
+    titles = ("row", "which node", "what happens, and must")
+    about = (
+        "a request is in flight there when it gives way to 0.1.0: it ends typed, the next one is "
+        "answered; the same on the way back"
+    )
+    return table(titles, ((code(r.name), code(r.process), about) for r in mixed.REPLACEMENTS))
+
+
+def incompatible() -> str:
+    """Return the table of what must be refused at the entry."""
+    titles = ("row", "what there is", "closed", "goes on", "who records the refusal")
+    rows = (
+        (code(row.name), row.what, code(row.closed), code(row.serves), code(row.refuser))
+        for row in mixed.INCOMPATIBLE
+    )
+    return table(titles, rows)
+
+
+def violations() -> str:
+    """Return the kinds of violations of a commitment."""
+    return table(
+        ("kind", "what it means"), [(code(k), text) for k, text in VIOLATION_KINDS.items()]
+    )
+
+
+def breaker_conditions() -> str:
+    """Return when a breaker opens."""
+    rows = [(code(condition), text) for condition, text in locate("CONDITIONS").items()]
+    return table(("condition", "it opens when"), rows)
+
+
+def breaker_records() -> str:
+    """Return what must be on record before a breaker is closed."""
+    rows = [(code(kind), text) for kind, text in locate("RECORDS").items()]
+    return table(("record", "what it says"), rows)
 
 
 def refusals() -> str:
