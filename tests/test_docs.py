@@ -8,7 +8,7 @@ import json
 import pkgutil
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,10 +18,16 @@ import typer
 
 import kvairlock
 import kvairlock.core
+from kvairlock.check import deployment
 from kvairlock.cli import app
 from kvairlock.core.errors import REASONS
 from kvairlock.core.evidence import EVENTS
 from kvairlock.core.guards import ALL_GUARDS, GUARDS
+from kvairlock.core.promise.commitment import Commitment
+from kvairlock.core.promise.conditions import BREACHES
+from kvairlock.drills import deployment as agreement
+from kvairlock.drills import library
+from kvairlock.drills.drill import Drill
 from kvairlock.drills.scenarios import SCENARIOS
 from kvairlock.gateway.endpoints import ENDPOINTS
 from kvairlock.gateway.metrics import Meter
@@ -30,7 +36,7 @@ from kvairlock.gateway.routes import Routes
 from kvairlock.gateway.steering import TRANSFER_PARAMETERS
 from kvairlock.gateway.unsupported import NEUTRAL, WITHOUT_EFFECT
 from kvairlock.runtime import settings
-from kvairlock.runtime.failpoints import Failpoint
+from kvairlock.runtime.failpoints import Failpoint, Flaw
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = Path(kvairlock.__file__).parent
@@ -38,6 +44,9 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PAGE_IDS = [str(path.relative_to(ROOT)) for path in PAGES]
 REFERENCE = ROOT / "docs" / "reference"
 UNSEEN = {".git", ".venv", "build", "dist", "__pycache__"}
+
+DEPLOYMENT = re.compile(r"^\[\[(gateway|engine)\]\]", re.MULTILINE)
+"""Tables that only a deployment file has; other examples in TOML are settings."""
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=PAGE_IDS)
 
@@ -191,17 +200,27 @@ def test_every_error_code_header_and_parameter_of_the_gateway_is_documented() ->
 
 
 def test_every_metric_is_documented() -> None:
-    meter = Meter("recall", Routes({}, ALL_GUARDS, 0), lambda: 0)
+    meter = Meter("recall", Routes({}, ALL_GUARDS, Commitment()), lambda: 0)
     types = re.findall(r"^# TYPE (\S+) (\S+)$", meter.exposition().decode(), re.MULTILINE)
     shown = {name for name, _ in types if not name.endswith("_created")}
     assert len(shown) > 10
     assert not shown - codes(text_of("docs/serve.md"))
 
 
+def test_the_page_about_breakers_has_the_defaults_and_every_violation() -> None:
+    page = text_of("docs/breaker.md")
+    (example,) = fences(page, "toml")
+    shown, default = settings.parse(example).breaker, settings.BreakerSettings()
+    assert shown == default
+    listed = page.split("- **Violations**")[1].split(". ")[0]
+    assert codes(listed) == {str(reason) for reason in BREACHES}
+
+
 def test_every_scenario_and_failpoint_is_documented() -> None:
     demo = text_of("docs/demo.md")
     assert all(name in demo for name in SCENARIOS)
     assert not {str(point) for point in Failpoint} - codes(text_of("docs/guards.md"))
+    assert not {str(flaw) for flaw in Flaw} - codes(text_of("docs/drills.md"))
 
 
 # The docs name what exists
@@ -254,11 +273,25 @@ def test_every_page_is_reachable_from_the_readme() -> None:
     assert not unlinked
 
 
+def reader_of(page: Path, block: str) -> Callable[[str], object]:
+    """Return what reads an example in TOML."""
+    if page.name == "drills.md":
+        agreed = "[[tenant]]" in block
+        return (lambda text: agreement.parse(text, "example")) if agreed else drill_in
+    return deployment.parse if DEPLOYMENT.search(block) else settings.parse
+
+
+def drill_in(text: str) -> Drill:
+    """Read a drill, whatever it is called."""
+    name = re.search(r'^name = "(.+)"$', text, re.MULTILINE)
+    return library.parse(text, name[1] if name else "")
+
+
 @each_page
 def test_examples_can_be_read(page: Path) -> None:
     text = page.read_text()
     for block in fences(text, "toml"):
-        settings.parse(block)
+        reader_of(page, block)(block)
     for block in fences(text, "python"):
         ast.parse(block)
     for block in fences(text, "json"):
