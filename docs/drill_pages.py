@@ -15,12 +15,13 @@ from kvairlock.core.guards import Guard
 from kvairlock.drills.drill import LEVELS, ROUNDS, Drill, Limits
 from kvairlock.drills.library import shipped, text_of
 from kvairlock.drills.rows import NOT_PROVEN
-from kvairlock.drills.selection import Line, risk
+from kvairlock.drills.selection import Line, Table, risk
 from kvairlock.drills.sights import SIGHTS, Sight
 from kvairlock.drills.steps import AnyStep, Ask
 from kvairlock.drills.topology import Topology
 
 EXAMPLE = "drain"
+TABLES = {Table.FAULTS: "fault matrix", Table.VERSIONS: "table of versions"}
 
 
 def drills() -> str:
@@ -121,11 +122,13 @@ def changes() -> str:
 
 def _called(line: Line) -> str:
     if isinstance(line.drills, str):
-        named = [] if line.drills == "none" and (line.rounds or line.levels) else [line.drills]
+        others = line.rounds or line.levels or line.tables
+        named = [] if line.drills == "none" and others else [line.drills]
     else:
         named = [code(name) for name in line.drills]
     rounds_ = [f"round {code(name)}" for name in line.rounds]
-    return ", ".join([*rounds_, *(f"level {int(level)}" for level in line.levels), *named])
+    levels_ = [f"level {int(level)}" for level in line.levels]
+    return ", ".join([*rounds_, *levels_, *named, *(TABLES[table] for table in line.tables)])
 
 
 def not_proven() -> str:

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from kvairlock.check import asking
-from kvairlock.check.asking import Asker, NoAnswer
 from kvairlock.core.promise.commitment import RouteState
+from kvairlock.runtime import asking
+from kvairlock.runtime.asking import Asker, NoAnswer
 
 from .answering import Answer, Answers, answering
 
@@ -100,7 +100,7 @@ def test_an_answer_that_never_ends_is_cut_off(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_answer_that_takes_its_time_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "ANSWER_S", 0.0)
+    monkeypatch.setattr(asking, "WAITS_MAX", 0)
     assert why_not(FIGURES) == "/figures: the answer took over 0 s"
 
 

@@ -21,6 +21,10 @@ from kvairlock.drills.stack import Keys, Running, make_keys, running
 from .answering import SGLANG_PREFILL, VLLM, Answer, answering, document, engines, recorded
 
 LARGE_TOKENS, SMALL_TOKENS = 2048, 512
+REFUSED = (
+    "gateway: /status: answered 401; it wants an operator's key: "
+    "`kvairlock keys add NAME --operator` makes one"
+)
 UNEQUAL = """
 [gateway]
 port = 0
@@ -289,7 +293,7 @@ def test_a_key_that_is_no_operators_does_not_report(unequal: Stack) -> None:
     wrong.write_text("kva-nobody")
     wrong.chmod(0o600)
     status, found = told(path)
-    assert (status, found["violations"][0]["message"]) == (1, "gateway: /status: answered 401")
+    assert (status, found["violations"][0]["message"]) == (1, REFUSED)
 
 
 @pytest.mark.parametrize(

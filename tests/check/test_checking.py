@@ -140,8 +140,12 @@ def test_drill_mode_and_guards_that_do_not_enforce() -> None:
     told = status()
     told["drill_mode"], told["guards_off"] = "on", ["drain"]
     route = {"prefill": "prefill-0", "decode": "decode-0"}
+    full, sampled = {"policy": "full", "share": 1.0}, {"policy": "sampled", "share": 0.25}
     waived = {"route": route, "guard": "integrity", "mode": "observing", "waiver": "pilot"}
-    told["nodes"]["decode-0"]["status"]["relaxed"] = [waived]
+    told["nodes"]["decode-0"]["status"]["relaxed"] = [
+        {**waived, "checks": full},
+        {**waived, "checks": sampled, "mode": "enforcing", "waiver": "sampling"},
+    ]
     told["nodes"]["prefill-1"]["status"]["relaxed"] = None
     violations = found(front(told)).violations
     assert [(v.kind, v.node, v.route) for v in violations] == [
@@ -149,9 +153,14 @@ def test_drill_mode_and_guards_that_do_not_enforce() -> None:
         (K.GUARD_NOT_ENFORCING, "gateway", None),
         (K.GUARD_NOT_ENFORCING, "prefill-1", None),
         (K.GUARD_NOT_ENFORCING, "decode-0", "prefill-0/decode-0"),
+        (K.GUARD_NOT_ENFORCING, "decode-0", "prefill-0/decode-0"),
     ]
     assert violations[1].message == "guard drain is switched off in the stack of gateway"
-    assert violations[3].message.endswith("by waiver pilot")
+    where = "on decode-0 for prefill-0/decode-0, by waiver"
+    assert [v.message for v in violations[3:]] == [
+        f"guard integrity is observing {where} pilot",
+        f"guard integrity is enforcing, with checks sampled 0.25, {where} sampling",
+    ]
 
 
 @pytest.mark.parametrize("state", ["lost", "unseen", "incompatible", "a-new-one"])
@@ -220,6 +229,16 @@ def test_a_gateway_that_does_not_say_what_is_needed_does_not_report(told: Json, 
     assert why in violations[0].message
 
 
+@pytest.mark.parametrize(("answered", "hint"), [(401, True), (403, True), (500, False)])
+def test_a_gateway_that_does_not_take_the_key_says_whose_it_wants(
+    answered: int, hint: bool
+) -> None:
+    refused = {**front(status()), "/status": Answer((b"",), answered)}
+    violation = found(refused).violations[0]
+    assert violation.message.startswith(f"gateway: /status: answered {answered}")
+    assert violation.message.endswith("`kvairlock keys add NAME --operator` makes one") is hint
+
+
 def test_two_stacks_are_kept_apart_by_the_names_of_their_gateways() -> None:
     smaller = status()
     del smaller["nodes"]["prefill-0"], smaller["routes"]["prefill-0/decode-0"]
@@ -234,6 +253,21 @@ def test_two_stacks_are_kept_apart_by_the_names_of_their_gateways() -> None:
     ]
     (violation,) = findings.violations
     assert (violation.kind, violation.node) == (K.ADVERTISED_OVER_HELD, "a")
+
+
+@pytest.mark.parametrize("reach", ["every", "tiered"])
+def test_a_gateway_that_serves_nothing_is_named_whatever_others_hold(reach: str) -> None:
+    closed = status()
+    closed["routes"] = dict.fromkeys(closed["routes"], "closed")
+    with answering(front(status(), 256)) as one, answering(front(closed, 0)) as two:
+        text = PROMISED.format(tokens=256) + f'reach = "{reach}"\n'
+        text += GATEWAY.format(url=one.url, name="a") + GATEWAY.format(url=two.url, name="b")
+        (violation,) = check(parse(text), FOLDER).violations
+    told = (violation.kind, violation.node, violation.promised, violation.holds)
+    assert told == (K.NO_ROUTE, "b", 256, 0)
+    assert violation.message == "none of the 2 routes of b serves"
+    (alone,) = found(front(closed, 0)).violations
+    assert (alone.kind, alone.node) == (K.NO_ROUTE, "gateway"), "and it is said once"
 
 
 def test_the_operators_key_is_sent_to_its_gateway_only(tmp_path: Path) -> None:
@@ -257,7 +291,7 @@ def test_nobody_is_asked_where_a_key_cannot_be_used(tmp_path: Path) -> None:
     with answering(front(status())) as stack:
         text = PROMISED.format(tokens=1024) + GATEWAY.format(url=stack.url, name="")
         other = text.replace('name = ""', 'name = "b"\nkey_file = "gone.key"')
-        with pytest.raises(DeploymentWrong, match=r"gone\.key: cannot be read"):
+        with pytest.raises(DeploymentWrong, match=r"gone\.key: there is no such file"):
             check(parse(other), tmp_path)
         assert stack.asked == []
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from kvairlock.check import sglang, vllm
-from kvairlock.check.asking import Asker, NoAnswer
 from kvairlock.check.deployment import EngineAddress, EngineKind, EngineRole
 from kvairlock.check.reading import Reading, over_held
 from kvairlock.core.promise.capacity import CapacityReport, KvGroup
 from kvairlock.core.promise.violations import ViolationKind
 from kvairlock.core.terms import Role
+from kvairlock.runtime.asking import Asker, NoAnswer
 
 from .answering import (
     RECORDED,
@@ -155,6 +155,11 @@ def test_vllm_that_does_not_say_which_life_it_is_in_is_warned_of() -> None:
         (with_cache(cache_dtype=None), "/metrics: vllm:cache_config_info has no `cache_dtype`"),
         (with_cache(kv_cache_size_tokens="x"), "/metrics: vllm:cache_config_info has no `kv_cache"),
         ({**recorded(VLLM), "/metrics": Answer.of("a{")}, "/metrics: these are no metrics"),
+        # The parser raises IndexError for this one.
+        (
+            {**recorded(VLLM), "/metrics": Answer.of('a{, ="c"} 1\n')},
+            "/metrics: these are no metrics",
+        ),
         (
             {**recorded(VLLM), "/metrics": Answer.of("a 1\n")},
             "/metrics: there is no vllm:cache_config_info",

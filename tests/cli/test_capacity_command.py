@@ -69,7 +69,7 @@ Serve = Callable[..., list[httpx.Request]]
 def serve(home: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
     """Lets a gateway answer: each status in turn, then the last; POSTs with what is given."""
     write_private(home / "key", "kva-operator")
-    monkeypatch.setenv("KVAIRLOCK_KEY", "kva-operator")
+    monkeypatch.setenv("KVAIRLOCK_API_KEY", "kva-operator")
 
     def run(*statuses: dict[str, Any], posted: httpx.Response | None = None) -> list[httpx.Request]:
         asked: list[httpx.Request] = []
@@ -126,7 +126,7 @@ def test_a_closed_route_is_status_1_with_its_reason(kvairlock: Command, serve: S
 def test_figures_that_are_not_believed_are_not_shown(
     kvairlock: Command, serve: Serve, state: str
 ) -> None:
-    serve(stack(decode=node("decode", state), closed={"by": state, "node": "decode-0"}))
+    serve(stack(decode=node("decode", state), closed={"by": state, "node": "decode-0", "why": ""}))
     ran = kvairlock("capacity", "--json", "--length", "16")
     assert ran.json["nodes"][1] == {"node": "decode-0", "role": "decode", "state": state}
     assert ran.json["routes"][0]["concurrency"] == {"16": 0}
@@ -172,6 +172,41 @@ def test_what_the_gateway_refuses_is_said(
     ran = kvairlock("capacity", "--node", "decode-0", "--pages", "81")
     assert (ran.status, ran.out) == (status, "")
     assert "81 pages are asked" in ran.err
+
+
+def old_status() -> dict[str, Any]:
+    """What a gateway of 0.1.0 shows: no commitment, and not why a route is closed."""
+    known = stack()
+    return {name: known[name] for name in ("nodes", "routes", "promise_tokens")}
+
+
+@pytest.mark.parametrize("answered", [{}, {"nodes": 3}, old_status()], ids=["empty", "odd", "old"])
+@pytest.mark.parametrize("options", [(), ("--node", "decode-0", "--pages", "4")])
+def test_a_gateway_that_says_less_than_is_needed_is_status_1_and_one_line(
+    kvairlock: Command, serve: Serve, answered: dict[str, Any], options: tuple[str, ...]
+) -> None:
+    asked = serve(answered)
+    ran = kvairlock("capacity", *options)
+    assert (ran.status, ran.out) == (1, "")
+    first, second = ran.err.splitlines()
+    assert first.startswith("kvairlock: the gateway does not say what is needed: ")
+    assert "of this release?" in second
+    assert [request.method for request in asked] == ["GET"], "nothing is resized unseen"
+
+
+def test_what_is_published_is_called_so_and_the_legend_has_a_column(
+    kvairlock: Command, serve: Serve
+) -> None:
+    serve(stack())
+    said = kvairlock("capacity").out.splitlines()[-1]
+    assert said == "published: a context of 128 tokens; `of N`: requests of N tokens at one time"
+    bare = stack(closed={"by": "breaker", "node": None, "why": "opened by hand"})
+    bare["commitment"] = {"classes": []}
+    serve(bare)
+    ran = kvairlock("capacity")
+    assert ran.out.splitlines()[-1] == "published: a context of 0 tokens"
+    assert "breaker: opened by hand" in ran.out
+    assert kvairlock("capacity", "--json").json["published_tokens"] == 0
 
 
 @pytest.mark.parametrize("options", [("--node", "decode-0"), ("--pages", "4")])

@@ -58,7 +58,7 @@ def reads(**more: int) -> dict[str, Any]:
 def serve(home: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
     """Lets a gateway answer with a status."""
     write_private(home / "key", "kva-operator")
-    monkeypatch.setenv("KVAIRLOCK_KEY", "kva-operator")
+    monkeypatch.setenv("KVAIRLOCK_API_KEY", "kva-operator")
 
     def run(status: Any) -> None:
         def opened(url: str, key: str) -> Operator:
@@ -87,6 +87,9 @@ def told(*routes: dict[str, Any], waivers: tuple[dict[str, Any], ...] = ()) -> d
         ({"relaxed": [{**SAMPLED, "mode": "disabled", "waiver": ""}]}, False),
         ({"pages_read": None, "reads": {}}, False),
         ({"unstated": ["prefill-0"]}, False),
+        ({"pages_read": 100, "reads": {}}, False),
+        ({"pages_read": 101, "reads": VERIFIED}, False),
+        ({"pages_read": 75, "reads": {"verified": 75}}, False),
     ],
 )
 def test_a_route_is_covered_if_all_is_stated_checked_and_enforcing(
@@ -102,7 +105,17 @@ def test_a_route_is_covered_if_all_is_stated_checked_and_enforcing(
     said = kvairlock("coverage")
     assert said.status == ran.status
     last = said.out.splitlines()[-1]
-    assert last == ("every route is covered" if covered else "not covered: prefill-1/decode-0")
+    fine = "every route is covered"
+    if more == reads():
+        fine += "; no page was read yet on prefill-1/decode-0"
+    assert last == (fine if covered else "not covered: prefill-1/decode-0")
+
+
+def test_that_nothing_was_read_yet_is_not_called_covered(kvairlock: Command, serve: Serve) -> None:
+    serve(told(route(**reads())))
+    ran = kvairlock("coverage")
+    assert ran.status == 0
+    assert ran.out.splitlines()[-1] == "no page was read yet; every guard enforces"
 
 
 def test_shares_are_of_all_reads(kvairlock: Command, serve: Serve) -> None:
@@ -138,14 +151,14 @@ def test_what_is_not_stated_is_named(kvairlock: Command, serve: Serve) -> None:
     assert "decode-0" in ran.out
 
 
-@pytest.mark.parametrize("status", [{}, {"coverage": []}, told({"route": "a/b"})])
+@pytest.mark.parametrize("status", [{}, {"coverage": []}, told({"route": "a/b"}), told()])
 def test_a_gateway_that_does_not_say_is_status_1(
     kvairlock: Command, serve: Serve, status: dict[str, Any]
 ) -> None:
     serve(status)
     ran = kvairlock("coverage")
     assert (ran.status, ran.out) == (1, "")
-    assert "does not state its coverage" in ran.err
+    assert "the gateway does not say what is needed" in ran.err
 
 
 def test_the_list_of_guards_says_which_can_observe_and_why_others_cannot(

@@ -25,10 +25,10 @@ def test_all_drills_are_listed(kvairlock: Command) -> None:
     assert ticket == {
         "drill": "ticket",
         "round": "access",
-        "level": "2",
-        "guards": "ticket",
-        "also off": "strip",
-        "what is done": "a router presents a tenant's ticket for another tenant's prompt",
+        "level": 2,
+        "guards": ["ticket"],
+        "shadows": ["strip"],
+        "title": "a router presents a tenant's ticket for another tenant's prompt",
     }
     assert {name.partition(":")[0] for name in ran.json["beside"]} == {"fault", "versions"}
     shown = kvairlock("drill", "--list").out
@@ -47,7 +47,11 @@ def test_all_drills_are_listed(kvairlock: Command) -> None:
         (["--level", "4"], "less than or equal to 3"),
         (["promise", "--deployment", "nowhere.toml"], "nowhere.toml: No such file"),
         (["versions:rollback-decode"], "rows of the table of versions need an earlier release"),
+        (["--versions", "nowhere"], "does not exist."),
         (["promise", "--report", "/no/such/folder/x.html"], "cannot be written"),
+        (["promise", "--report", "."], "cannot be written"),
+        (["--changed", ""], "`--changed` names no file"),
+        (["--all", "drain"], "all drills or some by name, not both"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_starts(
@@ -56,6 +60,39 @@ def test_what_makes_no_sense_is_refused_before_anything_starts(
     ran = kvairlock("drill", *words)
     assert (ran.status, ran.out) == (2, "")
     assert why in ran.err
+
+
+def listed(kvairlock: Command, *words: str) -> tuple[list[str], list[str]]:
+    ran = kvairlock("drill", *words, "--list", "--json")
+    assert ran.status == 0
+    return [row["drill"] for row in ran.json["rows"]], ran.json["beside"]
+
+
+def test_what_is_named_is_listed_as_it_would_be_carried_out(kvairlock: Command) -> None:
+    assert listed(kvairlock, "drain", "ticket") == (["drain", "ticket"], [])
+    assert listed(kvairlock, "--round", "reuse", "--level", "3") == (["leavers"], [])
+    assert listed(kvairlock, "--changed", "docs/api.md") == ([], [])
+    drills, beside = listed(kvairlock, "--changed", "src/kvairlock/transport/fences.py")
+    assert {"drain", "integrity"} <= set(drills)
+    assert len(beside) == 80
+    _, beside = listed(kvairlock, "fault:prefill-crash-*")
+    assert {name.rpartition("-")[0] for name in beside} == {"fault:prefill-crash"}
+
+
+def test_rounds_and_levels_leave_out_what_is_beside_the_drills(kvairlock: Command) -> None:
+    words = ("--changed", "src/kvairlock/transport/fences.py", "--round", "receipt")
+    drills, beside = listed(kvairlock, *words)
+    assert ("integrity" in drills, "drain" in drills, beside) == (True, False, [])
+
+
+def test_a_table_that_a_change_calls_for_and_that_cannot_be_carried_out_is_skipped(
+    kvairlock: Command,
+) -> None:
+    ran = kvairlock("drill", "--changed", "src/kvairlock/drills/versions/table.py", "--json")
+    assert (ran.status, ran.json["rows"]) == (1, []), "what was called for was not shown"
+    assert ran.json["skipped"] == [
+        {"drill": "versions", "why": "`--versions OLD` names the earlier release"}
+    ]
 
 
 def test_a_drill_of_ones_own_that_is_wrong_is_refused(kvairlock: Command, tmp_path: Path) -> None:
@@ -75,7 +112,7 @@ def test_a_change_to_documents_calls_for_no_drill(kvairlock: Command) -> None:
 def test_changed_paths_can_come_from_another_command(
     kvairlock: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("docs/api.md\n./README.md\n"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("docs/api.md\n\n./README.md\n"))
     ran = kvairlock("drill", "--changed", "-", "--json")
     assert (ran.status, ran.json["rows"]) == (0, [])
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 import typer
 
 from kvairlock.cli import operator as module
 from kvairlock.cli.operator import (
-    ANSWER_BYTES_MAX,
+    GatewayDiffers,
     GatewayRefused,
     GatewayUnreachable,
     Operator,
     OptionWrong,
     operator,
     operator_key,
+    shaped,
 )
+from kvairlock.runtime.asking import ANSWER_BYTES_MAX
 
 KEY = "kva-abc-secret"
 
@@ -42,7 +46,7 @@ def asking(answer: httpx.Response) -> tuple[Operator, list[httpx.Request]]:
 def test_a_key_comes_from_its_file_before_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("KVAIRLOCK_KEY", "kva-of-the-environment")
+    monkeypatch.setenv("KVAIRLOCK_API_KEY", "kva-of-the-environment")
     assert operator_key(private(tmp_path / "key", f"{KEY}\n")) == KEY
     assert operator_key(None) == "kva-of-the-environment"
 
@@ -70,10 +74,10 @@ def test_a_file_that_is_no_key_is_refused_and_never_shown(
 def test_no_key_at_all_says_where_one_may_come_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("KVAIRLOCK_KEY", raising=False)
-    with pytest.raises(OptionWrong, match=r"--key-file.*KVAIRLOCK_KEY"):
+    monkeypatch.delenv("KVAIRLOCK_API_KEY", raising=False)
+    with pytest.raises(OptionWrong, match=r"--key-file.*KVAIRLOCK_API_KEY"):
         operator_key(None)
-    with pytest.raises(OptionWrong, match="FileNotFoundError"):
+    with pytest.raises(OptionWrong, match="there is no such file"):
         operator_key(tmp_path / "absent")
 
 
@@ -103,8 +107,9 @@ def test_an_error_keeps_its_status_and_its_figures() -> None:
         httpx.Response(200, content=b"\xff\xfe"),
         httpx.Response(200, content=b" " * (ANSWER_BYTES_MAX + 1)),
         httpx.Response(302, headers={"location": "http://elsewhere/"}),
+        httpx.Response(200, content=gzip.compress(b"{}"), headers={"content-encoding": "gzip"}),
     ],
-    ids=["text", "list", "bytes", "too large", "redirect"],
+    ids=["text", "list", "bytes", "too large", "redirect", "packed"],
 )
 def test_what_is_no_answer_of_a_gateway_is_never_taken_for_one(answer: httpx.Response) -> None:
     gateway, asked = asking(answer)
@@ -121,7 +126,7 @@ def test_a_gateway_that_is_not_there_is_status_1_and_one_line(
         gateway.status()
     assert ended.value.exit_code == 1
     said = capsys.readouterr().err
-    assert said.startswith("kvairlock: http://127.0.0.1:1: no answer")
+    assert said.startswith("kvairlock: http://127.0.0.1:1/status: no answer")
     assert KEY not in said
 
 
@@ -136,8 +141,21 @@ def test_an_address_that_is_none_is_a_wrong_option(
     assert "is no address" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("answered", "status"), [(401, 2), (403, 2), (503, 1)])
-def test_a_key_that_may_not_is_status_2_and_a_refusal_is_status_1(
+class Needed(msgspec.Struct):
+    routes: dict[str, str]
+
+
+def test_what_a_command_needs_is_taken_or_named() -> None:
+    assert shaped({"routes": {"p/d": "up"}, "other": 1}, Needed) == Needed({"p/d": "up"})
+    with pytest.raises(GatewayDiffers, match="missing required field `routes`"):
+        shaped({"nodes": {}}, Needed)
+
+
+@pytest.mark.parametrize(
+    ("answered", "status"),
+    [(400, 2), (401, 2), (403, 2), (404, 2), (409, 1), (501, 1), (503, 1)],
+)
+def test_a_wrong_option_is_status_2_and_another_refusal_is_status_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered: int, status: int
 ) -> None:
     gateway, _ = asking(httpx.Response(answered, json={"error": {"message": "no"}}))

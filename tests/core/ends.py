@@ -59,6 +59,7 @@ from tests.core.ends_parts import (
     GATEWAY,
     LAYOUT,
     PAGE_TOKENS,
+    SAMPLE_SEED,
     UNIX_S,
     GrantParcel,
     Parcel,
@@ -225,6 +226,7 @@ class World:
             choices=request.ticket.choices,
             window=window,
             seed=self._next.window,
+            sample_seed=SAMPLE_SEED + self._next.window,
         )
         self.decode.tell(asked)
         return request

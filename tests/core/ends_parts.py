@@ -40,6 +40,8 @@ OTHER_LAYOUT = "layout-2"
 """A layout whose slots are stored back to front."""
 GATEWAY = Peer(NodeName("g"), Role.GATEWAY, Incarnation("g-1"))
 UNIX_S = 1_000_000
+SAMPLE_SEED = 1_000
+"""What the seeds of samples start behind, so that none is a seed of digests as well."""
 
 Bytes = NDArray[np.uint8]
 DECODE_LIMITS = DecodeLimits(

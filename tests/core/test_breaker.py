@@ -179,7 +179,7 @@ def test_only_what_says_something_against_a_node_can_count() -> None:
         weight = weigh(Refusal(reason, stage, ""), every)
         if reason is Reason.INVARIANT:
             assert weight is Weight.BROKEN
-        elif faults[reason] in (Fault.CLIENT, Fault.LOAD) or stage is Stage.DECODE_ADMISSION:
+        elif faults[reason] in (Fault.CLIENT, Fault.LOAD):
             assert weight is Weight.NOTHING, (reason, stage)
         else:
             expected = Weight.VIOLATION if reason in BREACHES else Weight.FAILURE
@@ -334,6 +334,30 @@ def test_what_clients_cause_in_a_trial_changes_nothing() -> None:
     before = made.kept
     made.failed(Refusal(Reason.CONTEXT_LENGTH, Stage.PREFILL_ADMISSION, ""), at(0), WALL_S)
     assert made.kept == before
+
+
+def test_what_was_entered_stands_when_a_trial_fails_and_only_an_operator_counts_anew() -> None:
+    made = on_trial()
+    made.entered()
+    made.entered()
+    made.failed(FAILURE, at(0), WALL_S)
+    assert (made.state, made.kept.entered) == (BreakerState.OPEN, 2)
+    made.try_out(NOW)
+    made.open(Condition.TRIAL, WALL_S, "not refused")
+    assert made.kept.entered == 2
+    made.try_out(NOW)
+    made.seen(OTHERS[0])
+    assert made.kept.entered == 2
+    made.open(Condition.OPERATOR, WALL_S, "mended")
+    assert made.kept.entered == 0
+
+
+def test_what_was_entered_before_it_closed_is_of_an_opening_that_is_over() -> None:
+    made = on_trial(*RecordKind)
+    made.entered()
+    made.close(NOW)
+    made.failed(VIOLATION, at(0), WALL_S)
+    assert (made.state, made.kept.entered) == (BreakerState.OPEN, 0)
 
 
 def test_a_later_record_takes_the_place_of_an_earlier_one_of_its_kind() -> None:

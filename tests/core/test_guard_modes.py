@@ -21,7 +21,15 @@ from kvairlock.core.messages import Receipt
 from kvairlock.core.terms import NodeName, Role, Route, WindowId
 from tests.core.ends import World
 from tests.core.ends_engine import Host
-from tests.core.ends_parts import PAGE_TOKENS, Request, Setup, changed
+from tests.core.ends_parts import (
+    PAGE_TOKENS,
+    SAMPLE_SEED,
+    GrantParcel,
+    Kept,
+    Request,
+    Setup,
+    changed,
+)
 from tests.core.test_guards_off import (
     CASES,
     ORDINARY,
@@ -33,6 +41,8 @@ from tests.core.test_guards_off import (
 
 P, Q = (Route(NodeName(name), NodeName("d")) for name in ("p", "q"))
 OBSERVING = [c for c in CASES if GUARDS[c.guard].can_observe and c.guard is not Guard.MAPPING]
+(NEVER_FITS,) = [c for c in OBSERVING if (c.role, c.guard) == (Role.DECODE, Guard.CAPACITY)]
+"""Of this fault there is nothing to let pass: what never fits is let in, and waits alone."""
 IDS = [f"{case.guard}-{case.role}" for case in OBSERVING]
 TWO = Setup(prefills=("p", "q"))
 
@@ -105,7 +115,7 @@ def test_observing_the_fault_goes_through_and_is_recorded(case: Case) -> None:
     routes = tuple(Route(NodeName(name), NodeName("d")) for name in case.setup.prefills)
     world = world_of(case, observing(case.guard, *routes))
     found = case.story(world)
-    assert harms(found, case), found
+    assert harms(found, case) is (case is not NEVER_FITS), found
     host = world.decode if case.role is Role.DECODE else world.prefill
     seen = [r for r in told(host, "would_refuse") if r["guard"] is case.guard]
     assert seen, "what a guard finds that only observes is on record"
@@ -121,7 +131,7 @@ def test_observing_on_another_route_changes_nothing(case: Case) -> None:
     found = case.story(world)
     assert not harms(found, case)
     assert found.refusal is not None
-    assert (found.refusal.reason, found.refusal.stage) == (case.reason, case.stage)
+    assert (found.refusal.reason, found.refusal.stage) == case.refused_as
     assert not [r for host in world.hosts for r in told(host, "would_refuse")]
 
 
@@ -130,6 +140,39 @@ def test_figures_of_what_would_be_refused_are_recorded() -> None:
     world.ask("greedy", "never", 8, max_tokens=200)
     (seen,) = told(world.decode, "would_refuse")
     assert (seen["asked"], seen["limit"], seen["limit_name"]) == (208, 64, "decode_pool_tokens")
+
+
+@pytest.mark.parametrize("tenant", ["greedy", "alice"])
+def test_what_an_observing_guard_lets_in_and_never_fits_keeps_nobody_waiting(tenant: str) -> None:
+    """Neither others nor its own tenant, on a route where the guard enforces; it waits alone."""
+    world = World(replace(TWO, relaxed=observing(Guard.CAPACITY, P)))
+    never = world.ask("greedy", "never", 4, max_tokens=100)
+    behind = world.ask(tenant, "behind", 4, prefill="q")
+    world.settle()
+    assert world.is_running(behind)
+    world.complete(behind)
+    world.advance(world.setup.decode_limits.queue_ms)
+    refusal = world.refusal(never)
+    assert (refusal.reason, refusal.stage) == (Reason.CAPACITY, Stage.DECODE_ADMISSION)
+    world.assert_baseline()
+
+
+def test_nor_does_it_when_the_guard_enforces_again_while_it_waits() -> None:
+    world = World(replace(TWO, relaxed=observing(Guard.CAPACITY, P)))
+    never = world.ask("greedy", "never", 4, max_tokens=100)
+    world.decode.tell(GuardsChanged(GuardSet()))
+    behind = world.ask("alice", "behind", 4)
+    world.complete(behind)
+    world.heal()
+    assert world.refusal(never).reason is Reason.CAPACITY
+    world.assert_baseline()
+
+
+def test_what_is_over_a_limit_and_fits_all_the_same_is_served_where_the_guard_observes() -> None:
+    world = World(replace(TWO, context_tokens=8, relaxed=observing(Guard.CAPACITY, P)))
+    world.complete(world.ask("alice", "a", 8, max_tokens=8))
+    (seen,) = [r for r in told(world.decode, "would_refuse") if r["guard"] is Guard.CAPACITY]
+    assert (seen["asked"], seen["limit"], seen["limit_name"]) == (16, 8, "model_context_tokens")
 
 
 def test_one_node_observes_on_one_route_and_enforces_on_the_other() -> None:
@@ -212,7 +255,7 @@ def torn(world: World, page: int, pages: int = 2) -> Request:
 
 SAMPLED = Checks(CheckPolicy.SAMPLED, 0.25)
 TEN = replace(ORDINARY, decode_pages=16, prefill_pages=16, tenant_pages=16)
-DRAWN = SAMPLED.sample(10, 1).digested
+DRAWN = SAMPLED.sample(10, SAMPLE_SEED + 1).digested
 LEFT_OUT = tuple(page for page in range(10) if page not in DRAWN)
 
 
@@ -234,6 +277,18 @@ def test_a_torn_page_that_was_sampled_out_is_admitted_and_never_reported_as_veri
     assert verdict["verified"] == tuple(verdict["pages"][page] for page in DRAWN)
     assert verdict["pages"][LEFT_OUT[0]] not in verdict["verified"]
     assert "integrity" not in verdict["checks"]
+
+
+def test_what_prefill_is_told_does_not_draw_the_sample() -> None:
+    """It is told the seed of the digests before it writes; the pages to be looked at it is not."""
+    world, grants = World(replace(TEN, relaxed=reduced(SAMPLED))), Kept()
+    world.tamper[GrantParcel] = grants
+    serve(world, world.ask("alice", "a", 40))
+    (parcel,) = grants.messages
+    (verdict,) = told(world.decode, "verdict")
+    digested = tuple(verdict["pages"].index(page) for page in verdict["verified"])
+    assert digested == DRAWN
+    assert SAMPLED.sample(10, parcel.granted.seed).digested != digested
 
 
 def test_by_generation_no_page_is_digested_and_prefill_still_vouches_for_all() -> None:

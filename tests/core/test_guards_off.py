@@ -63,6 +63,7 @@ class Case:
         harm: What shows when the guard is off: `foreign`, `corrupt` or `denied`.
         reason: The typed refusal by which this guard stops it, or None if it acts without one.
         stage: Where that refusal is decided.
+        told: That refusal as the gateway is told it, where decode does not take prefill's word.
         all_on: The refusal with all guards on, where an earlier guard answers instead.
         shadows: The guards that act before or behind it, off in the second and third telling.
         carriers: Guards that are off in the third telling only: they carry this guard's refusal.
@@ -74,10 +75,16 @@ class Case:
     harm: str
     reason: Reason | None = None
     stage: Stage | None = None
+    told: tuple[Reason, Stage] | None = None
     all_on: tuple[Reason, Stage] | None = None
     shadows: Off = frozenset()
     carriers: Off = frozenset()
     setup: Setup = ORDINARY
+
+    @property
+    def refused_as(self) -> tuple[Reason | None, Stage | None]:
+        """The refusal by which this guard stops it, as the gateway is told it."""
+        return self.told or (self.reason, self.stage)
 
     def world(self, off: Off) -> World:
         decode = frozenset(guard for role, guard in off if role is D)
@@ -355,6 +362,7 @@ CASES = [
         "foreign",
         Reason.INPUT,
         Stage.PREFILL_ADMISSION,
+        told=(Reason.PEER_REJECTED, Stage.VERDICT),
         shadows=off(Guard.INPUT),
     ),
     Case(
@@ -540,7 +548,7 @@ def test_with_all_guards_on_it_is_refused_and_everything_comes_back(case: Case) 
     assert not found.foreign
     assert not found.corrupt
     assert not found.denied
-    expected = case.all_on or (case.reason, case.stage)
+    expected = case.all_on or case.refused_as
     if expected[0] is not None:
         assert found.refusal is not None
         assert (found.refusal.reason, found.refusal.stage) == expected
@@ -556,7 +564,7 @@ def test_alone_without_those_that_shadow_it_it_still_holds(case: Case) -> None:
     assert not harms(found, case)
     if case.reason is not None:
         assert found.refusal is not None
-        assert (found.refusal.reason, found.refusal.stage) == (case.reason, case.stage)
+        assert (found.refusal.reason, found.refusal.stage) == case.refused_as
     world.heal()
     assert not world.leaks
     world.assert_baseline(scrubbed=not {(D, Guard.SCRUB), (P, Guard.SCRUB)} & case.shadows)

@@ -78,6 +78,11 @@ def test_missing_evidence_is_computed_here(
     assert stage_of(world, request) is HandoffStage.RECOVERING
     serve(world, request)
     finish_all(world)
+    ended = world.ended(request)
+    first = ended.recovered_from
+    assert first is not None, "or whoever counts failures would never hear of it"
+    assert (first.reason, first.stage) == (reason, Stage.TRANSFER)
+    assert (ended.end, ended.refusal) == (End.COMPLETED, None)
 
 
 @POLICIES
@@ -91,6 +96,7 @@ def test_missing_evidence_without_a_budget_is_refused_with_its_reason(
     miss(world, request, stage, event)
     refusal = world.refusal(request)
     assert (refusal.reason, refusal.stage) == (reason, Stage.TRANSFER)
+    assert world.ended(request).recovered_from is None, "there was one way, and it is told"
     assert world.ended(request).computed_tokens == 0
     assert not world.decode.computing
     assert recomputed(world, request) == []
@@ -279,8 +285,8 @@ REFUSED = [
         Reason.CONTEXT_LENGTH,
     ),
     (
-        {"refusal": Refusal(Reason.DRAINING, Stage.PREFILL_ADMISSION, "not now")},
-        Reason.DRAINING,
+        {"refusal": Refusal(Reason.MISSING_EVIDENCE, Stage.PREFILL, "as if it were decode")},
+        Reason.PEER_REJECTED,
     ),
 ]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kvairlock.core.ends import End
-from kvairlock.core.errors import Reason, Refusal, Stage
+from kvairlock.core.ends import End, end_for
+from kvairlock.core.errors import Fault, Reason, Refusal, Stage
 from kvairlock.core.events import EngineFailed
 from kvairlock.core.memory.page import PageStage
 from kvairlock.core.messages import Receipt, Ruling
@@ -236,5 +236,41 @@ def test_a_prefill_node_of_another_layout_is_refused_as_that() -> None:
     world.settle()
     refusal = world.refusal(request)
     assert (refusal.reason, refusal.stage) == (Reason.MODEL_LAYOUT, Stage.PREFILL_ADMISSION)
+    world.heal()
+    world.assert_baseline()
+
+
+MINE, PREFILL = Stage.PREFILL_ADMISSION, Stage.PREFILL
+BELIEVED = {
+    (MINE, Reason.CONTEXT_LENGTH),
+    (MINE, Reason.MODEL_LAYOUT),
+    (MINE, Reason.TIMEOUT),
+    (MINE, Reason.PEER_LOST),
+    (PREFILL, Reason.TIMEOUT),
+    (PREFILL, Reason.ENGINE),
+    (PREFILL, Reason.INVARIANT),
+    (Stage.TRANSFER, Reason.PEER_LOST),
+    (Stage.DECODE, Reason.INVARIANT),
+}
+"""What a prefill node can know, and decode cannot."""
+
+
+@pytest.mark.parametrize("stage", Stage)
+@pytest.mark.parametrize("reason", Reason)
+def test_what_prefill_states_is_believed_only_about_itself(reason: Reason, stage: Stage) -> None:
+    """Else a node could have a client, or the load, pay for what it did."""
+    stated = Refusal(reason, stage, "so it says", 4, 1, "z" * 100)
+    world = World()
+    world.tamper[Receipt] = changed(outcome=end_for(reason), refusal=stated)
+    request = world.ask("alice", "a", 6)
+    world.settle()
+    refusal = world.refusal(request)
+    if (stage, reason) in BELIEVED:
+        assert refusal == stated
+    else:
+        assert (refusal.reason, refusal.stage) == (Reason.PEER_REJECTED, Stage.VERDICT)
+        assert refusal.row.fault is Fault.PEER
+        assert f"{reason} at {stage}" in refusal.message
+        assert (refusal.asked, refusal.limit, refusal.limit_name) == (None, None, None)
     world.heal()
     world.assert_baseline()

@@ -9,7 +9,7 @@ import pytest
 
 from kvairlock.core.effects import Effect, Record, Send, StopDecode
 from kvairlock.core.ends import End
-from kvairlock.core.errors import InvariantBroken, Reason
+from kvairlock.core.errors import InvariantBroken, Reason, Stage
 from kvairlock.core.events import Computed, DecodeFinished, EngineFailed, Event, Landed, Told
 from kvairlock.core.memory.page import PageStage
 from kvairlock.core.memory.pool import NOBODY, Hold, Pool
@@ -165,7 +165,8 @@ def test_a_prefill_node_ends_the_prompt_that_broke_an_invariant() -> None:
     assert world.prefill.counters["invariant_broken"] == 1
     assert not world.prefill.machine.jobs
     world.deliver_all()
-    assert world.refusal(request).reason is Reason.INVARIANT
+    refusal = world.refusal(request)
+    assert (refusal.reason, refusal.stage) == (Reason.INVARIANT, Stage.PREFILL)
     world.manual.clear()
     world.complete(world.ask("bob", "b", 6))
     assert world.prefill.machine.books.pool.pages_free == 16

@@ -36,6 +36,18 @@ def test_a_share_or_burst_of_nothing_allows_nothing() -> None:
     assert never.spend() == 0
 
 
+def test_what_was_used_is_what_no_success_has_made_up_for() -> None:
+    budget = RetryBudget(share=0.5, burst=3)
+    assert budget.used == 0
+    budget.spend()
+    budget.spend()
+    assert budget.used == 2
+    budget.succeeded()
+    assert (budget.used, budget.left) == (2, 1), "half a retry is no retry yet"
+    budget.succeeded()
+    assert (budget.used, budget.left) == (1, 2)
+
+
 @given(
     share=st.floats(0, 1),
     burst=st.integers(0, 20),

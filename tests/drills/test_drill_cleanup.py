@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +14,7 @@ import pytest
 from kvairlock.core.evidence import ENVELOPE, SCHEMA_VERSION
 from kvairlock.drills import cleanup
 from kvairlock.drills.canaries import Canaries, Marked
-from kvairlock.drills.cleanup import asked_again, broken, gone, look
+from kvairlock.drills.cleanup import asked_again, broken, ended, gone, look
 from kvairlock.drills.client import GatewayClient, Reply
 from kvairlock.drills.player import Site
 from kvairlock.drills.records import Records
@@ -102,6 +104,18 @@ def test_processes_that_are_left_undo_what_was_clean(tmp_path: Path) -> None:
     clean = look("stack-01", ["drain"], site(Gateway(scrubbed=4), tmp_path, 8))
     assert clean.verified
     assert not gone(clean, [os.getpid()]).verified
+
+
+def test_a_process_that_still_names_the_folder_of_a_run_is_left_of_it(tmp_path: Path) -> None:
+    assert ended("faults", ["fault:x"], tmp_path).verified
+    waits = [sys.executable, "-c", "input('here')", str(tmp_path / "stack.toml")]
+    with subprocess.Popen(waits, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(1) == b"h"
+        found = ended("faults", ["fault:x"], tmp_path)
+        process.communicate(b"\n")
+    assert (found.verified, found.figures) == (False, {"processes_left": 1})
+    assert ended("faults", ["fault:x"], tmp_path).verified
 
 
 @pytest.mark.parametrize(

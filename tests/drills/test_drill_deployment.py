@@ -95,8 +95,9 @@ def test_without_evidence_there_are_no_records(file: Path) -> None:
         ('folder = "evidence"', "", "missing required field `folder`"),
         ("[limits]", "[limit]", "unknown field `limit`"),
         ("[limits]", "[limits", "not TOML"),
+        ('url = "http://', 'url = "https://', "gateway.url must begin with http://"),
         ('key_file = "coral.key"', 'key = "kva-coral"', "unknown field `key`"),
-        ('key_file = "coral.key"', 'key_file = "none.key"', "none.key: cannot be read"),
+        ('key_file = "coral.key"', 'key_file = "none.key"', "none.key: there is no such file"),
     ],
 )
 def test_a_file_that_is_not_understood_is_refused(

@@ -49,6 +49,15 @@ def test_the_note_is_there_before_the_data_and_says_until_when(
     assert (tmp_path / "kept").stat().st_mode & 0o777 == 0o700
 
 
+def test_what_was_deleted_at_once_is_not_noted_any_more(
+    retention: Retention, tmp_path: Path
+) -> None:
+    note = retention.keep(tmp_path / "kept", 1, NOW)
+    retention.forget(note)
+    assert retention.kept() == ()
+    retention.forget(note)
+
+
 def test_only_what_is_due_is_deleted(retention: Retention, tmp_path: Path) -> None:
     short, long = kept(retention, tmp_path / "short", 1), kept(retention, tmp_path / "long", 48)
     assert [note.folder for note in retention.kept()] == [str(short), str(long)]

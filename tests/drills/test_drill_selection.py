@@ -10,7 +10,7 @@ import pytest
 import kvairlock
 from kvairlock.drills.drill import Level, Round
 from kvairlock.drills.library import shipped
-from kvairlock.drills.selection import RiskWrong, called_for, narrowed, risk
+from kvairlock.drills.selection import RiskWrong, Table, called_for, narrowed, risk
 
 ROOT = Path(kvairlock.__file__).parents[2]
 DRILLS = shipped()
@@ -24,7 +24,11 @@ FILES = sorted(
 
 
 def names(*paths: str) -> set[str]:
-    return {drill.name for drill in called_for(paths, DRILLS)}
+    return {drill.name for drill in called_for(paths, DRILLS).drills}
+
+
+def tables(*paths: str) -> set[Table]:
+    return set(called_for(paths, DRILLS).tables)
 
 
 def of(*rounds: Round) -> set[str]:
@@ -65,6 +69,25 @@ def test_a_change_calls_for_the_drills_of_what_it_puts_at_risk(path: str, wanted
     assert names(path) == wanted
 
 
+@pytest.mark.parametrize(
+    ("path", "wanted"),
+    [
+        ("README.md", set()),
+        ("src/kvairlock/gateway/keys.py", set()),
+        ("src/kvairlock/wire/frames.py", {Table.VERSIONS}),
+        ("src/kvairlock/transport/fences.py", {Table.FAULTS}),
+        ("src/kvairlock/drills/fault_table.py", {Table.FAULTS}),
+        ("src/kvairlock/drills/library/faults.toml", {Table.FAULTS}),
+        ("src/kvairlock/drills/versions/table.py", {Table.VERSIONS}),
+        ("src/kvairlock/node/links.py", set(Table)),
+        ("src/kvairlock/core/messages.py", set(Table)),
+        ("some/new/thing", set(Table)),
+    ],
+)
+def test_a_change_calls_for_the_tables_beside_the_drills_too(path: str, wanted: set[Table]) -> None:
+    assert tables(path) == wanted
+
+
 def test_several_paths_call_for_the_drills_of_each() -> None:
     wanted = of(Round.CAPACITY, Round.ACCESS)
     assert names(
@@ -75,15 +98,15 @@ def test_several_paths_call_for_the_drills_of_each() -> None:
 
 def test_drills_keep_their_order() -> None:
     chosen = called_for(["src/kvairlock/core/guards.py"], DRILLS)
-    assert chosen == DRILLS
+    assert chosen.drills == DRILLS
 
 
 def test_every_file_of_the_package_calls_for_drills_unless_a_line_says_why_not() -> None:
     for path in FILES:
         line = RISK.line_for(path)
         if line is None:
-            assert names(path) == EVERY, path
-        elif not names(path):
+            assert (names(path), tables(path)) == (EVERY, set(Table)), path
+        elif not names(path) and not tables(path):
             assert (line.drills, line.rounds, line.levels) == ("none", (), ()), path
             assert line.why, path
 
@@ -91,7 +114,7 @@ def test_every_file_of_the_package_calls_for_drills_unless_a_line_says_why_not()
 def test_what_keeps_tenants_apart_is_never_under_a_line_that_calls_for_nothing() -> None:
     kept = ("core", "wire", "runtime", "transport", "node", "gateway", "sink")
     silent = {path for path in FILES if not names(path) and path.split("/")[2] in kept}
-    assert silent == {"src/kvairlock/runtime/logs.py"}
+    assert silent == {"src/kvairlock/runtime/logs.py", "src/kvairlock/runtime/asking.py"}
 
 
 def test_every_pattern_of_the_map_matches_something() -> None:
@@ -117,6 +140,10 @@ def test_every_drill_that_the_map_names_exists() -> None:
             '[[line]]\npaths = ["a"]\nwhy = "x"\ndrills = "none"\nrounds = ["x"]',
             "Invalid enum value",
         ),
+        (
+            '[[line]]\npaths = ["a"]\nwhy = "x"\ndrills = "none"\ntables = ["x"]',
+            "Invalid enum value",
+        ),
         ('[[line]]\npath = ["a"]\nwhy = "x"\ndrills = "none"', "unknown field `path`"),
         ("[[line]", "the map of paths to drills"),
     ],
@@ -140,7 +167,7 @@ drills = "none"
 rounds = ["access"]
 """
     found = {
-        path: {drill.name for drill in risk(text).called_for(path, DRILLS)}
+        path: {drill.name for drill in called_for([path], DRILLS, risk(text)).drills}
         for path in ("src/special.py", "src/other.py", "elsewhere")
     }
     assert found == {

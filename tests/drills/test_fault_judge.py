@@ -22,6 +22,7 @@ from kvairlock.drills.journal import Journal
 (QUEUED,) = shipped().chosen({"decode-crash-queued"})
 GOOD = Seen(
     client="503 node_lost, meanwhile",
+    reply=Reply(503, error={"code": "node_lost"}),
     decode="failed (peer_lost)",
     prefill="nothing",
     fence="process_gone",

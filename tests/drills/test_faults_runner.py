@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,15 +12,20 @@ from typing import Any, cast
 import pytest
 
 from kvairlock.drills import faults
+from kvairlock.drills.client import Reply
 from kvairlock.drills.fault_bench import Bench, Kind
 from kvairlock.drills.fault_judge import Seen
 from kvairlock.drills.fault_table import FaultTableWrong, Row, Stack, shipped
-from kvairlock.drills.faults import PROOF, FaultRow, run_faults, run_rows
+from kvairlock.drills.faults import PROOF, run_faults, run_rows
 from kvairlock.drills.stack import DrillFailed, Keys
+from kvairlock.drills.table_row import TableRow
 
 ROWS = shipped().chosen({"gateway-stop-*"})
-GOOD = Seen("own answer, afterwards", "completed", "completed", "acknowledged", 20, 30, ())
-LEFT = Seen("nothing: it has left", "cancelled", "cancelled", "sealed", None, 30, ())
+ANSWERED, REFUSED = Reply(200, "own"), Reply(503, error={"code": "node_lost"})
+GOOD = Seen(
+    "own answer, afterwards", ANSWERED, "completed", "completed", "acknowledged", 20, 30, ()
+)
+LEFT = Seen("nothing: it has left", None, "cancelled", "cancelled", "sealed", None, 30, ())
 NO_KEYS = cast("Keys", None)
 
 
@@ -53,7 +58,7 @@ def carried_out(
     monkeypatch: pytest.MonkeyPatch,
     stacks: Stacks,
     kind: Kind = Kind(),  # noqa: B008
-) -> tuple[list[FaultRow], list[str]]:
+) -> tuple[list[TableRow], list[str]]:
     told: list[str] = []
     monkeypatch.setattr(faults, "started", stacks.started)
     monkeypatch.setattr(faults, "Play", stacks.play)
@@ -101,6 +106,18 @@ def test_with_a_guard_off_a_row_has_failed_as_expected_or_not(
     assert [(row.held, row.failed_as_expected) for row in rows[:2]] == [
         (True, False),
         (False, True),
+    ]
+
+
+def test_a_row_says_what_the_client_got(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = replace(GOOD, client="503 node_lost, meanwhile", reply=REFUSED)
+    failed = DrillFailed("a stack does not start")
+    rows, _ = carried_out(monkeypatch, Stacks([GOOD, refused, LEFT, failed, GOOD]))
+    assert [(row.http_status, row.refusal) for row in rows[:4]] == [
+        (200, None),
+        (503, "node_lost"),
+        (None, None),
+        (None, None),
     ]
 
 

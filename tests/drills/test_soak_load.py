@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
 from kvairlock.drills.canaries import Canaries
@@ -239,12 +240,24 @@ def test_what_can_not_pass_by_itself_is_not_tried_again() -> None:
     assert (outcome.ending, outcome.sent, counts) == (Ending.REFUSED, 1, ["-"])
 
 
-def test_a_refused_client_pauses_before_its_next_request_and_an_answered_one_does_not() -> None:
+def test_a_refused_client_pauses_before_its_next_request_and_an_answered_one_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(anyio, "sleep", pause)
     close = ANSWER.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n", 1)
-    outcomes, _ = anyio.run(_persistent, Manners(pause_ms=200), 3, FULL, close, close)
-    refused, second, third = outcomes
-    assert second.began_s - refused.began_s >= 0.2
-    assert third.began_s - second.began_s < 0.2
+    manners = Manners(pause_ms=200)
+    outcomes, _ = anyio.run(_persistent, manners, 3, FULL, close, close)
+    completed, refused = Ending.COMPLETED, Ending.REFUSED
+    assert [outcome.ending for outcome in outcomes] == [refused, completed, completed]
+    assert pauses == [0.2]
+    pauses.clear()
+    anyio.run(_persistent, manners, 2, close, FULL)
+    assert pauses == [0.2], "after the one that is refused, wherever it stands"
 
 
 def test_times_are_told_of_answers_and_of_ends() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import kvairlock
 from kvairlock.drills.stack import DrillFailed, Keys
+from kvairlock.drills.table_row import TableRow
 from kvairlock.drills.versions import NoSuchRow, names, run, run_versions
 from kvairlock.drills.versions.release import release_at, this_release
 from kvairlock.drills.versions.sights import Sight
@@ -60,7 +61,7 @@ def test_what_must_be_refused_has_no_version_in_common_and_what_serves_has(
 
 def played(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *seen: Sight, trouble: str = ""
-) -> run.VersionRow:
+) -> TableRow:
     """A row of these sights, on a stack that is not started."""
 
     @contextmanager

@@ -184,7 +184,10 @@ def test_the_replay_is_refused_by_the_nodes_themselves_one_token_over(stack: Ser
         ("decode-0", DECODE_TOKENS + 1, DECODE_TOKENS, "decode_pool_tokens"),
         ("prefill-0", PREFILL_TOKENS + 1, PREFILL_TOKENS, "prefill_pool_tokens"),
     ):
-        replayed = stack.records.last("boundary_replayed", limit_of=node)
+        rehearsed = stack.records.last("boundary_replayed", limit_of=node, way="rehearsal")
+        said = (rehearsed["answer"], rehearsed["asked"], rehearsed["limit"])
+        assert said == ("refused", asked, limit)
+        replayed = stack.records.last("boundary_replayed", limit_of=node, way="request")
         own = stack.records.last("request_refused", node=node, request=replayed["request"])
         figures = (own["reason"], own["asked"], own["limit"], own["limit_name"])
         assert figures == ("context_length", asked, limit, name), "by the node's own evidence"
@@ -228,7 +231,7 @@ def test_the_breaker_commands_open_try_and_list(stack: Served) -> None:
     assert (status, states) == (1, {ROUTE: "half_open", OTHER: "closed"})
     assert command(stack, "recover", ROUTE)[0] == 0
     assert command(stack, "recover", ROUTE)[0] == 0, "once more changes nothing"
-    assert command(stack, "recover", "prefill-9/decode-0")[0] == 1
+    assert command(stack, "recover", "prefill-9/decode-0")[0] == 2
     assert command(stack, "recover", "../status")[0] == 2
 
 
@@ -296,7 +299,9 @@ def test_a_state_file_that_is_damaged_opens_all_routes(tmp_path: Path) -> None:
         assert stack.http.get("/healthz").status_code == 503
         answer = stack.post(stack.canaries.prompt("acme", 120))
         assert answer.status_code == 503
-        assert "`state_file`: breakers.json: " in error_of(answer)["message"]
+        assert "the condition `state_file`" in error_of(answer)["message"]
+        assert (tmp_path / "breakers.unreadable-1.json").read_text().endswith("prefill-0/dec")
+        assert breaker(stack)["opening"]["detail"].startswith("breakers.json: ")
         for route in (ROUTE, OTHER):
             assert operate(stack, "recover", route)["breaker"] == "closed"
         stack.serves("acme")
@@ -313,9 +318,11 @@ def test_it_does_not_close_while_nodes_do_not_refuse(tmp_path: Path) -> None:
         status, document = command(stack, "recover", ROUTE)
         assert (status, document["breaker"], document["missing"]) == (1, "open", RECORDS)
         assert document["opening"]["condition"] == "trial"
-        decode, prefill, _ = lacks(document)["refuses"]
-        assert "decode-0: otherwise, capacity at decode_admission" in decode
+        sent, rehearsed, prefill, prefill_rehearsed, _ = lacks(document)["refuses"]
+        assert "decode-0: otherwise, capacity at decode_admission" in sent
+        assert rehearsed.endswith("decode-0: answered")
         assert "prefill-0: otherwise, peer_rejected at verdict" in prefill
+        assert prefill_rehearsed.endswith("prefill-0: answered")
 
 
 def test_it_does_not_close_while_the_commitment_is_not_corrected(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kvairlock.cli.holdings import Held, as_document, held_by
+from kvairlock.cli.holdings import Held, Stack, as_document, held_by
+from kvairlock.cli.operator import shaped
 from kvairlock.drills.stack import wait_for
 
 from .served import CANARY_TOKENS, Json, Served, error_of, serving, text_of
@@ -59,14 +60,14 @@ def nothing_stays_held(stack: Served) -> Iterator[None]:
 
 
 def decode_of(stack: Served) -> Held:
-    held = held_by(stack.client.status()["nodes"]["decode-0"])
+    held = held_by(shaped(stack.client.status(), Stack), "decode-0")
     assert held is not None
     return held
 
 
 def shown(stack: Served) -> Json:
     """What `kvairlock capacity --json` says of the decode node."""
-    document = as_document(stack.client.status(), [160])
+    document = as_document(shaped(stack.client.status(), Stack), [160])
     node: Json = next(node for node in document["nodes"] if node["node"] == "decode-0")
     return node
 

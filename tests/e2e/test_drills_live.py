@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -117,6 +118,23 @@ def test_nothing_is_left_and_the_document_says_what_it_does_not_prove(
     runs = len(document["rows"])
     assert said.splitlines() == [line for line in said.splitlines() if line.startswith("[")]
     assert f"[{runs}/{runs}] " in said
+
+
+@pytest.mark.slow
+def test_a_drill_that_is_told_to_stop_leaves_nothing(tmp_path: Path) -> None:
+    told = subprocess.Popen(
+        [sys.executable, "-m", "kvairlock", "drill", "range"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path)},
+    )
+    assert told.stderr is not None
+    assert told.stderr.readline().startswith("[1/2] range")
+    told.terminate()
+    told.communicate(timeout=30)
+    assert told.returncode == 128 + signal.SIGTERM
+    assert list(tmp_path.glob("kvairlock-*")) == []
 
 
 # On a deployment

@@ -16,14 +16,15 @@ from kvairlock.core.guards import Guard
 from kvairlock.drills.fault_bench import TENANTS, Kind
 from kvairlock.drills.fault_outcomes import Disconnected, RecordedEnd, When
 from kvairlock.drills.fault_table import Row, shipped
-from kvairlock.drills.faults import PROOF, PROVES, FaultRow, names, run_faults, run_rows
+from kvairlock.drills.faults import PROOF, PROVES, names, run_faults, run_rows
 from kvairlock.drills.stack import Keys, make_keys
+from kvairlock.drills.table_row import TableRow
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # whichever is first carries them all out
 
 
 @pytest.fixture(scope="module")
-def report() -> dict[str, FaultRow]:
+def report() -> dict[str, TableRow]:
     """All rows by their names, and the one with a guard off by that guard's."""
     told: list[str] = []
     rows = run_faults(told.append)
@@ -32,13 +33,13 @@ def report() -> dict[str, FaultRow]:
 
 
 @pytest.mark.parametrize("name", names())
-def test_the_row_holds(name: str, report: dict[str, FaultRow]) -> None:
+def test_the_row_holds(name: str, report: dict[str, TableRow]) -> None:
     row = report[f"fault:{name}"]
     assert (row.held, row.guards_off, row.failed_as_expected) == (True, (), None), row
 
 
 def test_without_the_drain_a_stopped_writer_stores_into_what_is_anothers(
-    report: dict[str, FaultRow],
+    report: dict[str, TableRow],
 ) -> None:
     row = report[Guard.DRAIN]
     assert row.drill == f"fault:{PROVES}"
@@ -51,7 +52,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
     return make_keys(tmp_path_factory.mktemp("keys"), TENANTS)
 
 
-def carried_out(rows: list[Row], keys: Keys, folder: Path, kind: Kind = Kind()) -> list[FaultRow]:  # noqa: B008
+def carried_out(rows: list[Row], keys: Keys, folder: Path, kind: Kind = Kind()) -> list[TableRow]:  # noqa: B008
     return run_rows(shipped(), rows, kind, keys, folder, lambda _: None)
 
 

@@ -27,8 +27,8 @@ from .served import CANARY_TOKENS, OPERATOR, Json, Served, error_of, serving, te
 
 PAGE_TOKENS = 16
 PREFILL_PAGES, DECODE_PAGES = 64, 80
-BOUND_S = 3.0
-"""Within which a request that can never fit is refused; its deadline is 60 s."""
+BOUND_S = 20.0
+"""Well before the deadline of a request that can never fit, on a slow machine too; that is 60 s."""
 
 ACME, BRAVO = "acme", "bravo"
 SETTINGS = f"""
@@ -266,4 +266,4 @@ def test_figures_are_shown_as_tables(stack: Served) -> None:
     assert decode[-3:] == ["1280", "8", "2"]
     route = next(line for line in lines if line[0] == "prefill-0/decode-0")
     assert route[1:] == ["up", "1024", "6", "1"]
-    assert "promised: 1024 tokens" in out
+    assert "published: a context of 1024 tokens" in out

@@ -28,11 +28,14 @@ from kvairlock.core.messages import (
     Inspect,
     Message,
     NodeStatus,
+    Rehearse,
+    Rehearsed,
     Resize,
     Score,
     Submit,
 )
-from kvairlock.core.promise.capacity import CapacityReport
+from kvairlock.core.promise.admission import judge
+from kvairlock.core.promise.capacity import CapacityReport, Demand
 from kvairlock.core.terms import Incarnation, NodeName, Peer, Role, TransferId
 from kvairlock.runtime.link import ChannelClosed, Identity, Link, serve
 from kvairlock.wire.keys import Keyring
@@ -68,11 +71,11 @@ class Talk:
         reused: int = 0,
     ) -> None:
         end = End.COMPLETED if refusal is None else End.REJECTED
-        ended = Ended(self.submit.transfer, end, refusal, computed, generated, reused)
+        ended = Ended(self.submit.transfer, end, refusal, computed, generated, reused, None)
         await self.link.send(ended)
 
     async def end_as(self, end: End) -> None:
-        await self.link.send(Ended(self.submit.transfer, end, None, 0, 0, 0))
+        await self.link.send(Ended(self.submit.transfer, end, None, 0, 0, 0, None))
 
 
 Script = Callable[[Talk], Awaitable[None]]
@@ -137,6 +140,16 @@ def status(of: CapacityReport, links: tuple[str, ...] = ()) -> NodeStatus:
     )
 
 
+Rehearsal = Callable[["FakeNode", Rehearse], Refusal | None]
+"""How a node answers what it would refuse."""
+
+
+def by_its_figures(node: FakeNode, asked: Rehearse) -> Refusal | None:
+    """Answer as a node does that enforces what it reports."""
+    demand = Demand(asked.prompt_tokens, asked.max_tokens, asked.choices)
+    return judge(node.status().report, demand)
+
+
 class FakeNode:
     """One fake node; `heard` collects what the gateway said, except its beats."""
 
@@ -155,6 +168,7 @@ class FakeNode:
         self.mute = False
         self.beats_only = False
         self.extra: Message | None = None
+        self.rehearses: Rehearsal | None = by_its_figures
         self.heard: queue.Queue[Message] = queue.Queue()
         self._talks: dict[TransferId, Talk] = {}
         self._scope = anyio.CancelScope()
@@ -216,6 +230,11 @@ class FakeNode:
                 self._talks[message.transfer].cancelled.set()
             case Drill() | Resize():
                 self.heard.put(message)
+            case Rehearse():
+                self.heard.put(message)
+                if self.rehearses is not None:
+                    refusal = self.rehearses(self, message)
+                    await link.send(Rehearsed(message.name, refusal))
             case Inspect():
                 if not (self.mute or self.beats_only):
                     await link.send(self.status())

@@ -19,7 +19,7 @@ from kvairlock.gateway.shapes import ChatShape, Shape, TextShape
 from .asking import asked
 
 TRANSFER = TransferId("r/1")
-ENDED = Ended(TRANSFER, End.COMPLETED, None, 40, 6, 32)
+ENDED = Ended(TRANSFER, End.COMPLETED, None, 40, 6, 32, None)
 TEXT, CHAT = TextShape(), ChatShape()
 EURO = "€".encode()
 SCORES = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,50 @@ def test_a_file_that_may_not_be_read_is_about_every_route(file: BreakerFile) -> 
     file.path.mkdir(parents=True)  # a folder: whoever runs the test cannot read that
     unreadable = read_again(file)[ROUTE]
     assert unreadable == Unreadable("breakers.json: Is a directory")
+    assert [path.name for path in file.path.parent.iterdir()] == ["breakers.unreadable-1.json"]
+
+
+def test_each_file_that_cannot_be_read_lies_aside_under_a_name_of_its_own(
+    file: BreakerFile,
+) -> None:
+    for number in (1, 2):
+        file.path.parent.mkdir(exist_ok=True)
+        file.path.write_text(f"no. {number}")
+        assert isinstance(read_again(file)[ROUTE], Unreadable)
+    beside = {path.name: path.read_text() for path in file.path.parent.iterdir()}
+    assert beside == {
+        "breakers.unreadable-1.json": "no. 1",
+        "breakers.unreadable-2.json": "no. 2",
+    }
+    for route in ROUTES:
+        assert read_again(file)[route] == Unreadable(
+            "it may be in breakers.unreadable-2.json, which cannot be read"
+        )
+    file.write({ROUTE: OPEN, OTHER: NEVER_OPENED})
+    assert read_again(file) == {ROUTE: OPEN, OTHER: NEVER_OPENED}, "these are known again"
+
+
+def test_what_could_not_be_read_again_is_not_written(file: BreakerFile) -> None:
+    file.write({ROUTE: OPEN})
+    long = replace(OPENING, detail="x" * BYTES_MAX)
+    with pytest.raises(OSError, match="over 4194304 bytes"):
+        file.write({ROUTE: Kept(BreakerState.OPEN, long)})
+    assert read_again(file) == {ROUTE: OPEN, OTHER: NEVER_OPENED}
+
+
+def test_the_name_of_what_was_written_is_on_the_disk_as_well(
+    file: BreakerFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power loss must not bring back the file before an opening."""
+    synced: list[tuple[str, bool]] = []
+
+    def note(descriptor: int) -> None:
+        folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        synced.append(("folder" if folder else "file", file.path.exists()))
+
+    monkeypatch.setattr(os, "fsync", note)
+    file.write({ROUTE: OPEN})
+    assert synced == [("file", False), ("folder", True)]
 
 
 def test_what_cannot_be_written_leaves_what_was_there(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +12,13 @@ import pytest
 
 from kvairlock.core.errors import Misuse, Reason, Refusal, Stage
 from kvairlock.core.guards import ALL_GUARDS
-from kvairlock.core.promise.breaker import BreakerState, Traffic
+from kvairlock.core.promise.breaker import NEVER_OPENED, BreakerState, Traffic
 from kvairlock.core.promise.capacity import Demand
 from kvairlock.core.promise.commitment import Commitment
 from kvairlock.core.promise.conditions import Condition, Conditions
 from kvairlock.core.promise.trial import NodeMoment, RecordKind, RecoveryRecord, RouteMoment
 from kvairlock.core.terms import Instant, NodeName, Role, Route
-from kvairlock.gateway.breaker_file import BreakerFile
+from kvairlock.gateway.breaker_file import BreakerFile, StateUnusable, Unreadable
 from kvairlock.gateway.breakers import Breakers
 from kvairlock.gateway.closures import ClosedBy, Closure
 from kvairlock.gateway.routes import Routes, all_routes
@@ -40,12 +42,15 @@ class Gateway:
 
     def __init__(self, folder: Path, evidence: JsonLines) -> None:
         self.path, self.evidence = folder / "breakers.json", evidence
+        self.file = BreakerFile(self.path)
         self.start()
 
     def start(self) -> None:
         """Begin another life over the same state directory."""
-        file = BreakerFile(self.path)
-        self.breakers = Breakers(all_routes(NODES), CONDITIONS, file, self.evidence)
+        self.file.release()
+        self.file = BreakerFile(self.path)
+        self.file.claim()
+        self.breakers = Breakers(all_routes(NODES), CONDITIONS, self.file, self.evidence)
         clock = lambda: NOW  # noqa: E731 - no report ages here
         self.routes = Routes(NODES, ALL_GUARDS, Commitment(), self.breakers, now=clock)
         for name, role in NODES.items():
@@ -72,8 +77,10 @@ class Gateway:
 
 
 @pytest.fixture
-def gateway(tmp_path: Path, evidence: JsonLines) -> Gateway:
-    return Gateway(tmp_path, evidence)
+def gateway(tmp_path: Path, evidence: JsonLines) -> Iterator[Gateway]:
+    made = Gateway(tmp_path, evidence)
+    yield made
+    made.file.release()
 
 
 def refused(answer: Route | Refusal) -> Refusal:
@@ -114,9 +121,23 @@ def test_with_all_breakers_open_it_says_so(gateway: Gateway) -> None:
         gateway.breakers.open(route, Condition.OPERATOR, "maintenance")
     refusal = refused(gateway.routes.choose(Demand(10, 1), {}))
     assert refusal.reason is Reason.ROUTE_CLOSED
-    assert refusal.message.startswith("no route is up: the route prefill-0/decode-0 takes no")
-    assert refusal.message.endswith("condition `operator`: maintenance; and 1 more")
+    assert refusal.message.startswith("no route is up: a route takes no requests: its breaker is")
+    assert refusal.message.endswith("condition `operator`; and 1 more")
     assert gateway.routes.promise() == 0
+
+
+def test_what_an_operator_says_and_what_nodes_are_called_is_told_to_operators_only(
+    gateway: Gateway,
+) -> None:
+    for route in (SMALL, LARGE):
+        gateway.breakers.open(route, Condition.OPERATOR, "tenant acme was read by bravo")
+    anybody = refused(gateway.routes.choose(Demand(10, 1), {}))
+    assert "its breaker is open, it opened at 20" in anybody.message
+    for secret in ("acme", "bravo", "prefill-", "decode-"):
+        assert secret not in anybody.message
+    operator = refused(gateway.routes.choose(Demand(10, 1), {}, SMALL))
+    assert operator.message.startswith("the route prefill-0/decode-0 takes no requests")
+    assert operator.message.endswith(": tenant acme was read by bravo")
 
 
 def test_what_a_client_causes_opens_nothing(gateway: Gateway) -> None:
@@ -124,8 +145,20 @@ def test_what_a_client_causes_opens_nothing(gateway: Gateway) -> None:
         too_long = Refusal(Reason.CONTEXT_LENGTH, Stage.PREFILL_ADMISSION, "too long")
         gateway.breakers.failed(SMALL, too_long)
     assert gateway.breakers[SMALL].state is BreakerState.CLOSED
-    assert not gateway.path.exists()
+    assert json.loads(gateway.path.read_text())["routes"][str(SMALL)]["opening"] is None
     assert gateway.recorded() == []
+
+
+def test_a_node_that_breaks_the_protocol_counts_on_all_its_routes_and_no_other(
+    gateway: Gateway,
+) -> None:
+    for _ in range(CONDITIONS.failures):
+        gateway.breakers.misbehaved(P1, FAILURE)
+    assert gateway.breakers[LARGE].state is BreakerState.OPEN
+    assert gateway.breakers[SMALL].state is BreakerState.CLOSED
+    for _ in range(CONDITIONS.failures):
+        gateway.breakers.misbehaved(D0, FAILURE)
+    assert gateway.breakers[SMALL].state is BreakerState.OPEN
 
 
 # Half-open
@@ -193,10 +226,70 @@ def test_a_file_that_cannot_be_understood_opens_all_breakers(gateway: Gateway) -
     for route in (SMALL, LARGE):
         refusal = gateway.breakers.refuses(route, Traffic.SERVICE)
         assert refusal is not None
-        assert "`state_file`: breakers.json: " in refusal.message
+        assert refusal.message.endswith("on the condition `state_file`")
+        told = gateway.breakers.refuses(route, Traffic.DRILL)
+        assert told is not None
+        assert "`state_file`: breakers.json: " in told.message
     assert gateway.routes.up() == ()
     opened = [r for r in gateway.recorded() if r["condition"] == "state_file"]
     assert [r["route"] for r in opened] == [str(SMALL), str(LARGE)]
+
+
+def test_a_file_of_another_release_lies_aside_and_its_other_routes_are_not_forgotten(
+    gateway: Gateway,
+) -> None:
+    later = {"format": 2, "routes": {"prefill-9/decode-0": {"state": "open", "since": 7}}}
+    gateway.path.write_text(json.dumps(later))
+    gateway.start()
+    aside = gateway.path.with_name("breakers.unreadable-1.json")
+    assert json.loads(aside.read_text()) == later
+    gateway.breakers.open(SMALL, Condition.OPERATOR, "written over it")
+    elsewhere = Route(NodeName("prefill-9"), D0)
+    unreadable = BreakerFile(gateway.path).read([elsewhere])[elsewhere]
+    assert unreadable == Unreadable("it may be in breakers.unreadable-1.json, which cannot be read")
+    aside.unlink()  # an operator has looked
+    assert BreakerFile(gateway.path).read([elsewhere]) == {elsewhere: NEVER_OPENED}
+
+
+def test_two_gateways_do_not_keep_their_breakers_in_one_place(
+    gateway: Gateway, evidence: JsonLines
+) -> None:
+    other = BreakerFile(gateway.path)
+    with pytest.raises(StateUnusable, match=r"another gateway process keeps its breakers here"):
+        other.claim()
+    gateway.file.release()
+    other.claim()
+    other.release()
+
+
+def test_a_gateway_that_cannot_write_does_not_start(gateway: Gateway) -> None:
+    blocks = gateway.path.with_name(f".breakers.json.{os.getpid()}")
+    blocks.mkdir()  # the file is written under this name first
+    with pytest.raises(StateUnusable, match=r"breakers cannot be kept: .*breakers.json: Is a"):
+        gateway.start()
+    blocks.rmdir()
+    gateway.start()
+
+
+def test_whoever_looks_is_told_that_an_opening_is_not_kept(gateway: Gateway) -> None:
+    blocks = gateway.path.with_name(f".breakers.json.{os.getpid()}")
+    blocks.mkdir()
+    gateway.breakers.open(SMALL, Condition.OPERATOR, "by hand")
+    assert gateway.breakers.unkept == "Is a directory"
+    blocks.rmdir()
+    gateway.breakers.settle()
+    assert gateway.breakers.unkept == ""
+
+
+def test_what_nodes_say_at_length_is_kept_in_short(gateway: Gateway) -> None:
+    gateway.breakers.open(LARGE, Condition.OPERATOR, "x" * 10**6)
+    opening = gateway.breakers[LARGE].opening
+    assert opening is not None
+    assert (len(opening.detail), opening.detail[-4:]) == (1000, "x...")
+    gateway.breakers.try_out(LARGE, gateway.moment(LARGE))
+    fact = RecoveryRecord(RecordKind.CORRECTED, gateway.moment(LARGE), ("y" * 10**6,), 7)
+    gateway.breakers.put_on_record(LARGE, fact)
+    assert gateway.path.stat().st_size < 10_000
 
 
 def test_an_entry_that_cannot_be_understood_opens_its_breaker_alone(gateway: Gateway) -> None:

@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
-from kvairlock.core.ends import End
+from kvairlock.core.ends import End, end_for
 from kvairlock.core.errors import PeerMisbehaved, Reason, Refusal, Stage
 from kvairlock.core.messages import (
     ALTERNATIVES_MAX,
@@ -23,9 +24,19 @@ from kvairlock.core.messages import (
     Score,
     Submit,
 )
-from kvairlock.core.terms import Incarnation, NodeName, Owner, Peer, Role, Route, TransferId
+from kvairlock.core.terms import (
+    Incarnation,
+    Instant,
+    NodeName,
+    Owner,
+    Peer,
+    Role,
+    Route,
+    TransferId,
+)
 from kvairlock.gateway.desk import WAITING_BYTES_MAX, Desk, Flight, FlightState
 from kvairlock.gateway.nodes import NodeDown, OutboxFull
+from kvairlock.runtime import clock
 from kvairlock.runtime.settings import LimitSettings
 from kvairlock.sink.jsonl import JsonLines, read
 from kvairlock.wire.codec import decode, encode
@@ -39,7 +50,7 @@ ROUTE = Route(NodeName("prefill-0"), DECODE)
 OWNER = Owner("acme", "cmpl-1", 1)
 TRANSFER = TransferId("cmpl-1/1")
 REQUEST = replace(asked(n=2, alternatives=3), sampling=Sampling(0.5, 0.9, 7))
-COMPLETED = Ended(TRANSFER, End.COMPLETED, None, 2, 5, 0)
+COMPLETED = Ended(TRANSFER, End.COMPLETED, None, 2, 5, 0, None)
 
 
 class Wires:
@@ -60,6 +71,19 @@ class Wires:
 
     def peer(self, name: NodeName) -> Peer:
         return Peer(name, Role.DECODE, Incarnation("d-1"))
+
+
+class Jury:
+    """Remembers what it is told of routes and nodes."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Reason, Stage]] = []
+
+    def failed(self, route: Route, refusal: Refusal) -> None:
+        self.told.append((str(route), refusal.reason, refusal.stage))
+
+    def misbehaved(self, node: NodeName, refusal: Refusal) -> None:
+        self.told.append((node, refusal.reason, refusal.stage))
 
 
 @pytest.fixture
@@ -126,14 +150,14 @@ def test_a_client_that_leaves_loads_its_nodes_until_the_end(desk: Desk, wires: W
         assert wires.posted[1:] == [Cancel(TRANSFER)]
         assert desk.load()[DECODE] == 1
         desk.deliver(DECODE, chunk())
-        desk.deliver(DECODE, Ended(TRANSFER, End.CANCELLED, None, 0, 0, 0))
+        desk.deliver(DECODE, Ended(TRANSFER, End.CANCELLED, None, 0, 0, 0, None))
         assert len(desk) == 0
 
     run(work)
 
 
 CANCELLED = Refusal(Reason.CANCELLED, Stage.GATEWAY, "the gateway left")
-LEFT = Ended(TRANSFER, End.CANCELLED, CANCELLED, 3, 1, 0)
+LEFT = Ended(TRANSFER, End.CANCELLED, CANCELLED, 3, 1, 0, None)
 
 
 def test_a_client_that_is_there_is_not_told_that_it_left(desk: Desk) -> None:
@@ -146,7 +170,7 @@ def test_a_client_that_is_there_is_not_told_that_it_left(desk: Desk) -> None:
         assert isinstance(told, Ended)
         assert told.refusal is not None
         assert (told.end, told.refusal.reason) == (End.FAILED, Reason.PEER_LOST)
-        assert "decode-0 lost the gateway" in told.refusal.message
+        assert "lost the gateway" in told.refusal.message
         assert (told.computed_tokens, told.generated_tokens) == (3, 1)
 
     run(work)
@@ -298,6 +322,165 @@ def test_another_node_cannot_answer(wires: Wires, ring: Keyring, tmp_path: Path)
     evidence.close()
     ignored = [r["message"] for r in read(evidence.path) if r["event"] == "message_ignored"]
     assert ignored == ["chunk", "ended"]
+
+
+# Whose doing it is
+
+
+TOO_LONG = Refusal(Reason.CONTEXT_LENGTH, Stage.PREFILL_ADMISSION, "too long", 7, 4, "pool")
+
+
+def witnessed(
+    wires: Wires, ring: Keyring, evidence: JsonLines, over: Refusal | None = None
+) -> tuple[Desk, Jury]:
+    """A desk whose witness remembers, in front of nodes that report so."""
+    jury = Jury()
+    desk = Desk(
+        ring, LimitSettings(), 60, wires, evidence, jury, exceeds=lambda route, demand: over
+    )
+    return desk, jury
+
+
+def ended_with(stated: Refusal, recovered_from: Refusal | None = None) -> Ended:
+    return Ended(TRANSFER, end_for(stated.reason), stated, 0, 0, 0, recovered_from)
+
+
+CLIENTS_FAULTS = (
+    Reason.FORGED,
+    Reason.EXPIRED,
+    Reason.REPLAYED,
+    Reason.INPUT,
+    Reason.TENANT,
+    Reason.MALFORMED,
+    Reason.CONTEXT_LENGTH,
+)
+
+
+@pytest.mark.parametrize("stage", [Stage.DECODE_ADMISSION, Stage.PREFILL_ADMISSION, Stage.GATEWAY])
+@pytest.mark.parametrize("reason", CLIENTS_FAULTS)
+def test_a_node_cannot_blame_a_client_for_what_the_gateway_vouches_for(
+    reason: Reason, stage: Stage, wires: Wires, ring: Keyring, evidence: JsonLines
+) -> None:
+    async def work() -> None:
+        desk, jury = witnessed(wires, ring, evidence)
+        flight = submitted(desk)
+        desk.deliver(DECODE, ended_with(Refusal(reason, stage, "the client did it")))
+        told = await flight.next()
+        assert isinstance(told, Ended)
+        assert told.refusal is not None
+        assert (told.end, told.refusal.reason) == (End.REJECTED, Reason.PEER_REJECTED)
+        assert told.refusal.row.http_status == 502
+        assert f"it says `{reason}` at {stage}" in told.refusal.message
+        assert jury.told == [(str(ROUTE), Reason.PEER_REJECTED, stage)]
+
+    run(work)
+
+
+def test_a_length_that_its_nodes_report_exceeds_is_the_clients_doing(
+    wires: Wires, ring: Keyring, evidence: JsonLines
+) -> None:
+    async def work() -> None:
+        desk, jury = witnessed(wires, ring, evidence, TOO_LONG)
+        flight = submitted(desk)
+        desk.deliver(DECODE, ended_with(TOO_LONG))
+        told = await flight.next()
+        assert isinstance(told, Ended)
+        assert told.refusal == TOO_LONG
+        assert jury.told == [(str(ROUTE), Reason.CONTEXT_LENGTH, Stage.PREFILL_ADMISSION)]
+
+    run(work)
+
+
+def test_what_a_drill_presents_on_purpose_is_refused_as_stated(
+    wires: Wires, ring: Keyring, evidence: JsonLines
+) -> None:
+    async def work() -> None:
+        desk, _ = witnessed(wires, ring, evidence)
+        flight = desk.submit(OWNER, "", REQUEST, ROUTE, b"stolen")
+        assert isinstance(flight, Flight)
+        stated = Refusal(Reason.REPLAYED, Stage.DECODE_ADMISSION, "used before")
+        desk.deliver(DECODE, ended_with(stated))
+        told = await flight.next()
+        assert isinstance(told, Ended)
+        assert told.refusal == stated
+
+    run(work)
+
+
+def test_every_request_of_a_lost_node_is_told_to_the_witness(
+    wires: Wires, ring: Keyring, evidence: JsonLines
+) -> None:
+    desk, jury = witnessed(wires, ring, evidence)
+    submitted(desk)
+    desk.lose(DECODE)
+    assert jury.told == [(str(ROUTE), Reason.PEER_LOST, Stage.GATEWAY)]
+
+
+def test_what_a_node_says_against_the_protocol_is_told_to_the_witness(
+    wires: Wires, ring: Keyring, evidence: JsonLines
+) -> None:
+    desk, jury = witnessed(wires, ring, evidence)
+    desk.misbehaves(DECODE, Reason.MALFORMED)
+    assert jury.told == [(DECODE, Reason.PEER_REJECTED, Stage.GATEWAY)]
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["client is there", "client has left"])
+def test_evidence_that_was_missing_counts_also_where_decode_made_up_for_it(
+    left: bool, wires: Wires, ring: Keyring, evidence: JsonLines
+) -> None:
+    missing = Refusal(Reason.MISSING_EVIDENCE, Stage.VERDICT, "2 pages, 0 digests")
+
+    async def work() -> None:
+        desk, jury = witnessed(wires, ring, evidence)
+        flight = submitted(desk)
+        if left:
+            desk.leave(flight)
+        desk.deliver(DECODE, replace(COMPLETED, recovered_from=missing))
+        assert jury.told == [(str(ROUTE), Reason.MISSING_EVIDENCE, Stage.VERDICT)]
+
+    run(work)
+
+
+def test_a_node_that_reports_no_end_in_time_gave_no_evidence(
+    wires: Wires, ring: Keyring, evidence: JsonLines
+) -> None:
+    async def work() -> None:
+        limits = LimitSettings(
+            queue_ms=1, prefill_ms=1, verdict_ms=1, decode_ms=1, lost_ms=900, beat_ms=10
+        )
+        jury = Jury()
+        desk = Desk(ring, limits, 60, wires, evidence, jury)
+        flight = submitted(desk)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(desk.sweep)
+            with anyio.fail_after(10):
+                await flight.next()
+            tasks.cancel_scope.cancel()
+        assert jury.told == [(str(ROUTE), Reason.MISSING_EVIDENCE, Stage.GATEWAY)]
+
+    run(work)
+
+
+def test_a_gateway_that_stood_still_holds_no_silence_against_a_node(
+    wires: Wires, ring: Keyring, evidence: JsonLines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        jury = Jury()
+        desk = Desk(ring, LimitSettings(beat_ms=10), 60, wires, evidence, jury)
+        flight = submitted(desk)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(desk.sweep)
+            await anyio.lowlevel.checkpoint()  # it has looked at the clock, and sleeps
+            later = Instant(flight.due + 1)
+            monkeypatch.setattr(clock, "now", lambda: later)
+            with anyio.fail_after(10):
+                last = await flight.next()
+            tasks.cancel_scope.cancel()
+        assert isinstance(last, Ended)
+        assert last.end is End.TIMED_OUT
+        assert jury.told == []
+
+    run(work)
 
 
 def test_messages_about_nothing_change_nothing(desk: Desk) -> None:

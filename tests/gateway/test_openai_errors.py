@@ -65,10 +65,10 @@ def test_types_by_status(status: int, kind: str) -> None:
 def test_only_completion_without_a_reason_is_success() -> None:
     name = TransferId("r/1")
     full = Refusal(Reason.CAPACITY, Stage.DECODE, "full")
-    assert refusal_of(Ended(name, End.COMPLETED, None, 1, 1, 0)) is None
-    assert refusal_of(Ended(name, End.COMPLETED, full, 1, 1, 0)) == full
-    assert refusal_of(Ended(name, End.REJECTED, full, 0, 0, 0)) == full
+    assert refusal_of(Ended(name, End.COMPLETED, None, 1, 1, 0, None)) is None
+    assert refusal_of(Ended(name, End.COMPLETED, full, 1, 1, 0, None)) == full
+    assert refusal_of(Ended(name, End.REJECTED, full, 0, 0, 0, None)) == full
     for end in set(End) - {End.COMPLETED}:
-        refusal = refusal_of(Ended(name, end, None, 0, 0, 0))
+        refusal = refusal_of(Ended(name, end, None, 0, 0, 0, None))
         assert refusal is not None
         assert refusal.reason is Reason.MISSING_EVIDENCE

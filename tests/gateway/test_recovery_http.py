@@ -10,13 +10,24 @@ import httpx
 import pytest
 
 from kvairlock.core.errors import Reason, Refusal, Stage
-from kvairlock.core.messages import Submit
+from kvairlock.core.messages import Rehearse, Rehearsed, Submit
 from kvairlock.core.promise.admission import judge_decode, judge_prefill
 from kvairlock.core.promise.capacity import Demand
 from kvairlock.core.promise.trial import RecordKind
-from kvairlock.core.terms import Role
+from kvairlock.core.terms import NodeName, Role
+from kvairlock.gateway.rehearsals import Rehearsals
 
-from .fake_nodes import DECODE_TOKENS, PREFILL_TOKENS, FakeNodes, Script, Talk, greet, report
+from .fake_nodes import (
+    DECODE_TOKENS,
+    PREFILL_TOKENS,
+    FakeNode,
+    FakeNodes,
+    Script,
+    Talk,
+    by_its_figures,
+    greet,
+    report,
+)
 from .stacks import TIMES, Stack, stack, until
 
 SETTINGS = """
@@ -168,10 +179,9 @@ def test_with_no_route_left_the_error_says_which_condition_when_and_how_many(
     assert answer.headers["retry-after"] == "5"
     found = error(answer)
     assert (found["code"], found["stage"]) == ("route_closed", "gateway")
-    assert (
-        f"the route {ROUTE} takes no requests: its breaker is open, it opened at 20"
-        in (found["message"])
-    )
+    assert "a route takes no requests: its breaker is open, it opened at 20" in found["message"]
+    assert "prefill-" not in found["message"], "to clients nodes have no names"
+    assert "maintenance" not in found["message"], "and operators speak to operators"
     assert "`failures` (2 of 2, engine at prefill); and 1 more" in found["message"]
     health = gateway.http.get("/healthz")
     assert health.status_code == 503
@@ -198,15 +208,43 @@ def test_status_and_metrics_show_breakers_and_no_tenants(gateway: Stack) -> None
 
 
 @pytest.mark.parametrize(
-    "reason",
-    [Reason.CONTEXT_LENGTH, Reason.FORGED, Reason.TIMEOUT, Reason.DRAINING, Reason.PEER_LOST],
+    "reason", [Reason.CAPACITY, Reason.TIMEOUT, Reason.DRAINING, Reason.PEER_LOST]
 )
-def test_what_clients_load_and_lost_nodes_cause_opens_nothing(
-    gateway: Stack, reason: Reason
-) -> None:
+def test_what_load_and_lost_nodes_cause_opens_nothing(gateway: Stack, reason: Reason) -> None:
     for _ in range(5):
         break_down(gateway, Refusal(reason, Stage.PREFILL_ADMISSION, "as it is made to"))
     assert told(gateway)["breaker"] == "closed"
+
+
+@pytest.mark.parametrize("reason", [Reason.MALFORMED, Reason.FORGED, Reason.CONTEXT_LENGTH])
+def test_a_node_that_blames_clients_for_nothing_is_distrusted_and_no_tenant_is_shut_out(
+    gateway: Stack, reason: Reason
+) -> None:
+    faults = len(gateway.evidence("tenant_fault"))
+    gateway.decode.script = ending(
+        Refusal(reason, Stage.PREFILL_ADMISSION, "you did it", 2, 1, "n")
+    )
+    for _ in range(2):
+        answer = ask(gateway)
+        assert (answer.status_code, error(answer)["code"]) == (502, "prefill_rejected")
+        assert f"it says `{reason}` at prefill_admission" in error(answer)["message"]
+    opening = told(gateway)["opening"]
+    assert (opening["condition"], opening["reason"]) == ("failures", "peer_rejected")
+    assert len(gateway.evidence("tenant_fault")) == faults
+
+
+def test_a_decode_node_that_breaks_the_protocol_has_its_routes_opened(gateway: Stack) -> None:
+    async def speaks_of_no_choice(talk: Talk) -> None:
+        await talk.chunk(b"x", choice=99)
+
+    gateway.decode.script = speaks_of_no_choice
+    for _ in range(2):
+        answer = ask(gateway)
+        assert (answer.status_code, error(answer)["code"]) == (503, "node_lost")
+        until(lambda: told(gateway)["moment"] is not None)
+    for route in (ROUTE, OTHER):
+        opening = told(gateway, route)["opening"]
+        assert (opening["condition"], opening["reason"]) == ("failures", "peer_rejected")
 
 
 def test_an_end_counts_also_if_its_client_has_left(gateway: Stack) -> None:
@@ -277,6 +315,7 @@ def test_three_records_close_it_and_nothing_else_does(gateway: Stack) -> None:
 def test_the_replay_asks_for_exactly_one_token_more_than_each_node_holds(gateway: Stack) -> None:
     break_down(gateway)
     taken(gateway)
+    before = len(gateway.evidence("boundary_replayed"))
     operate(gateway, "recover")
     asked = []
     while not gateway.decode.heard.empty():
@@ -284,27 +323,45 @@ def test_the_replay_asks_for_exactly_one_token_more_than_each_node_holds(gateway
     submits = [message for message in asked if isinstance(message, Submit)]
     sizes = {(len(s.tokens) // 4, s.max_tokens) for s in submits}
     assert sizes == {(1, DECODE_TOKENS), (PREFILL_TOKENS + 1, 1)}
-    until(lambda: len(gateway.evidence("boundary_replayed")) >= 2)
-    *_, first, second = gateway.evidence("boundary_replayed")
+    for name, partner, prompt, most in (
+        ("decode-0", "prefill-0", 1, DECODE_TOKENS),
+        ("prefill-0", "decode-0", PREFILL_TOKENS + 1, 1),
+    ):
+        node = gateway.nodes.nodes[name]
+        rehearsed = [m for m in (*asked, *node.heard.queue) if isinstance(m, Rehearse)]
+        assert (partner, prompt, most, 1) in {
+            (m.partner, m.prompt_tokens, m.max_tokens, m.choices) for m in rehearsed
+        }
+    until(lambda: len(gateway.evidence("boundary_replayed")) - before >= 4)
     figures = {
-        r["limit_of"]: (r["answer"], r["stage"], r["asked"], r["limit"], r["limit_name"])
-        for r in (first, second)
+        (r["limit_of"], r["way"]): (
+            r["answer"],
+            r["stage"],
+            r["asked"],
+            r["limit"],
+            r["limit_name"],
+        )
+        for r in gateway.evidence("boundary_replayed")[before:]
     }
+    by_decode = (
+        "refused",
+        "decode_admission",
+        DECODE_TOKENS + 1,
+        DECODE_TOKENS,
+        "decode_pool_tokens",
+    )
+    by_prefill = (
+        "refused",
+        "prefill_admission",
+        PREFILL_TOKENS + 1,
+        PREFILL_TOKENS,
+        "prefill_pool_tokens",
+    )
     assert figures == {
-        "decode-0": (
-            "refused",
-            "decode_admission",
-            DECODE_TOKENS + 1,
-            DECODE_TOKENS,
-            "decode_pool_tokens",
-        ),
-        "prefill-0": (
-            "refused",
-            "prefill_admission",
-            PREFILL_TOKENS + 1,
-            PREFILL_TOKENS,
-            "prefill_pool_tokens",
-        ),
+        ("decode-0", "request"): by_decode,
+        ("decode-0", "rehearsal"): by_decode,
+        ("prefill-0", "request"): by_prefill,
+        ("prefill-0", "rehearsal"): by_prefill,
     }
 
 
@@ -474,6 +531,130 @@ def test_a_node_that_does_not_say_what_enforces_is_not_in_effect() -> None:
         mixed.decode.script = as_nodes_do
         operate(mixed, "open", reason="by hand")
         answer = operate(mixed, "recover").json()
-        assert (answer["breaker"], answer["missing"]) == ("half_open", ["in_effect"])
+        assert (answer["breaker"], answer["missing"]) == ("half_open", ["refuses", "in_effect"])
+        (unasked,) = lacks(answer)["refuses"]
+        assert unasked.startswith("by rehearsal asked for 257 tokens")
+        assert unasked.endswith("prefill-0: no_form")
         (said,) = lacks(answer)["in_effect"]
         assert said.startswith("prefill-0 does not say which of its guards enforce")
+
+
+UNEQUAL = """
+[gateway]
+port = 0
+
+[commitment]
+context_tokens = 4096
+
+[[prefill]]
+name = "prefill-0"
+
+[[decode]]
+name = "decode-0"
+
+[[decode]]
+name = "decode-1"
+"""
+SHORT = "prefill-0/decode-1"
+
+
+def test_a_promise_that_only_the_longest_route_is_named_for_stands_against_the_shorter() -> None:
+    """Requests are routed by length: that none holds the promise is said of the longest route."""
+
+    def start(nodes: FakeNodes) -> None:
+        nodes.start("prefill-0", 4096)
+        nodes.start("decode-0", 512, ["prefill-0"])
+        nodes.start("decode-1", 256, ["prefill-0"])
+
+    with stack(UNEQUAL, start, TIMES) as unequal:
+        short = report("decode-1", Role.DECODE, 256)
+
+        async def refuses(talk: Talk) -> None:
+            asked = talk.submit
+            demand = Demand(len(asked.tokens) // 4, asked.max_tokens, asked.choices)
+            await talk.end(computed=0, generated=0, refusal=judge_decode(short, demand))
+
+        unequal.nodes.nodes["decode-1"].script = refuses
+        operate(unequal, "open", SHORT, reason="by hand")
+        answer = operate(unequal, "recover", SHORT).json()
+        assert (answer["breaker"], answer["missing"]) == ("half_open", ["corrected"])
+        (said,) = lacks(answer)["corrected"]
+        assert said.startswith("the context window promises 4096 tokens, prefill-0/decode-0 holds")
+
+
+def takes_anything(node: FakeNode, asked: Rehearse) -> Refusal | None:
+    """Answer as a node whose check is broken, whatever it states of its guards."""
+    return None
+
+
+def test_a_prefill_whose_check_is_broken_is_found_where_no_request_can_meet_it() -> None:
+    """Decode holds less: whatever is asked, it refuses first, and prefill is only rehearsed."""
+
+    def start(nodes: FakeNodes) -> None:
+        start_three(nodes)
+        nodes.stop("prefill-0")
+        nodes.start("prefill-0", 4 * DECODE_TOKENS)
+
+    with stack(SETTINGS, start, TIMES) as hidden:
+        hidden.decode.script = as_nodes_do
+        prefill = hidden.nodes.nodes["prefill-0"]
+        operate(hidden, "open", reason="by hand")
+        prefill.rehearses = takes_anything
+        answer = operate(hidden, "recover").json()
+        assert (answer["breaker"], answer["missing"]) == ("open", ALL)
+        said, _ = lacks(answer)["refuses"]
+        assert said == (
+            "by rehearsal asked for 2049 tokens (prefill_pool_tokens is 2048), prefill-0: answered"
+        )
+        assert answer["opening"]["condition"] == "trial"
+        prefill.rehearses = None
+        answer = operate(hidden, "recover").json()
+        assert lacks(answer)["refuses"][0].endswith("prefill-0: silent")
+        prefill.rehearses = by_its_figures
+        answer = operate(hidden, "recover").json()
+        assert (answer["breaker"], answer["missing"]) == ("closed", [])
+        facts = {r["record"]: r["facts"] for r in answer["records"]}["refuses"]
+        assert [fact.split(" asked")[0] for fact in facts] == [
+            "by request",
+            "by rehearsal",
+            "by rehearsal",
+        ]
+
+
+def test_an_answer_that_another_node_gives_is_none() -> None:
+    """Who is asked answers for itself; a question's name opens nothing for anybody else."""
+    rehearsals = Rehearsals()
+    with rehearsals.asking(NodeName("prefill-0"), "r/1") as arrives:
+        rehearsals.heard(NodeName("decode-0"), Rehearsed("r/1", None))
+        rehearsals.heard(NodeName("prefill-0"), Rehearsed("r/2", None))
+        assert len(arrives) == 0
+        rehearsals.heard(NodeName("prefill-0"), Rehearsed("r/1", None))
+        assert len(arrives) == 1
+    rehearsals.heard(NodeName("prefill-0"), Rehearsed("r/1", None))
+
+
+# What cannot be kept
+
+
+def test_an_opening_that_is_not_written_down_says_so() -> None:
+    with stack(SETTINGS, start_three, TIMES) as full:
+        assert told(full)["kept"] == "yes"
+        blocks = full.root / f".breakers.json.{full.process.pid}"
+        blocks.mkdir()  # the file is written under this name first
+        opened = operate(full, "open", reason="by hand").json()
+        assert (opened["breaker"], opened["kept"]) == ("open", "no: Is a directory")
+        assert told(full)["kept"] == "no: Is a directory"
+        blocks.rmdir()
+        until(lambda: told(full)["kept"] == "yes")
+
+
+def test_a_second_gateway_over_the_same_state_does_not_start() -> None:
+    with stack(SETTINGS, start_three, TIMES) as first:
+        second = first._start()
+        try:
+            assert second.wait(20) == 2
+        finally:
+            second.kill()
+            assert second.stdout is not None
+            second.stdout.close()
+        assert ask(first).status_code == 200

@@ -136,6 +136,29 @@ def test_each_tenant_has_a_budget_of_its_own() -> None:
     assert retries.advice("acme", refuses(Reason.CAPACITY)) == {}
 
 
+def test_one_tenant_cannot_spend_the_second_attempts_of_all() -> None:
+    retries = Retries(RetrySettings(share=0.1, burst=10))
+
+    def takes(tenant: str) -> int:
+        return sum(retries.spend(tenant, refuses(Reason.CAPACITY), 1) for _ in range(100))
+
+    assert takes("mallory") == 5
+    assert retries.left == 5
+    assert takes("mallory") == 0
+    assert retries.spend("bravo", refuses(Reason.PEER_LOST), 1) == 1
+    assert takes("bravo") == 2, "of what is left it may have half as well"
+    assert takes("carol") == 1
+
+
+def test_a_tenant_whose_clients_used_up_its_budget_gets_no_second_attempts() -> None:
+    retries = Retries(RetrySettings(share=0.5, burst=2))
+    for _ in range(2):
+        retries.arrived("acme", 1)
+    assert retries.spend("acme", refuses(Reason.CAPACITY), 1) == 0
+    assert retries.left == 2, "what it may not have it does not take"
+    assert retries.spend("bravo", refuses(Reason.CAPACITY), 1) == 1
+
+
 def test_what_a_client_caused_needs_no_advice() -> None:
     retries = Retries(RetrySettings(burst=0))
     assert retries.advice("acme", refuses(Reason.CONTEXT_LENGTH)) == {}

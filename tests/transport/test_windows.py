@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import numpy.ma  # np.unique loads it when it is first called: not without descriptors
 import pytest
 
 from kvairlock.core.terms import Fence, LandingPolicy

@@ -20,6 +20,7 @@ from kvairlock.core.messages import Message
 from kvairlock.core.promise.capacity import CapacityReport
 from kvairlock.core.terms import Incarnation, NodeName, Owner, Role, Route, TransferId, WindowId
 from kvairlock.wire import codec
+from kvairlock.wire.texts import texts_in
 from kvairlock.wire.versions import SPEAKS
 
 KINDS: tuple[type[Any], ...] = get_args(Message)
@@ -435,3 +436,49 @@ def test_a_name_of_absurd_length_is_refused_and_never_read_as_a_number() -> None
     body = {"transfer": "x/" + "9" * 5000}
     assert refused(enveloped("cancel", [], body)).reason is Reason.MALFORMED
     assert Owner.named("t", TransferId("x/" + "9" * 5000)) == Owner("t", "x", 0)
+
+
+def texts_of(value: Any) -> list[str]:
+    """All texts in a value, found by looking at each part of it."""
+    if dataclasses.is_dataclass(value):
+        return [t for f in dataclasses.fields(value) for t in texts_of(getattr(value, f.name))]
+    if isinstance(value, tuple):
+        return [text for part in value for text in texts_of(part)]
+    if isinstance(value, dict):
+        return texts_of((*value, *value.values()))
+    return [value] if isinstance(value, str) and not isinstance(value, Enum) else []
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_no_text_in_a_message_is_overlooked(kind: type[Any]) -> None:
+    @settings(max_examples=30)
+    @given(values_of(kind))
+    def check(message: Message) -> None:
+        assert sorted(texts_in(message)) == sorted(texts_of(message))
+
+    check()
+
+
+@pytest.mark.parametrize("at", ["message", "limit_name"])
+def test_a_text_inside_a_message_has_a_bound(at: str) -> None:
+    def ended(characters: int) -> messages.Ended:
+        refusal = Refusal(Reason.ENGINE, Stage.DECODE, "m", 1, 2, "n")
+        longer: Any = {at: "x" * characters}
+        stated = dataclasses.replace(refusal, **longer)
+        return messages.Ended(TransferId("r/1"), End.FAILED, stated, 0, 0, 0, None)
+
+    longest = ended(codec.TEXT_CHARACTERS_MAX)
+    assert codec.decode(codec.encode(longest, NEWEST), NEWEST) == longest
+    too_long = codec.encode(ended(codec.TEXT_CHARACTERS_MAX + 1), NEWEST)
+    with pytest.raises(PeerMisbehaved, match="a text in it has 4097 characters") as caught:
+        codec.decode(too_long, NEWEST)
+    assert caught.value.reason is Reason.MALFORMED
+
+
+def test_a_type_in_which_nobody_knows_where_texts_are_is_refused() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Odd:
+        names: list[str]
+
+    with pytest.raises(TypeError, match="nobody knows where texts are"):
+        texts_in(Odd(["x"]))

@@ -15,7 +15,7 @@ from kvairlock.core.errors import PeerIncompatible, PeerMisbehaved, Reason
 from kvairlock.core.messages import Beat, Cancel, Inspect, Message, Receipt, Withdraw
 from kvairlock.core.terms import Incarnation, NodeName, Owner, Peer, Role, TransferId, WindowId
 from kvairlock.wire import codec, frames
-from kvairlock.wire.frames import HEADER, HELLO, MESSAGE, Hello, Session
+from kvairlock.wire.frames import HEADER, HELLO, MESSAGE, Hello, Nonsense, Session
 from kvairlock.wire.keys import KEY_BYTES, MAC_BYTES, Keyring
 
 NEW, OLD, STRANGE = (bytes([n]) * KEY_BYTES for n in (1, 2, 3))
@@ -345,3 +345,25 @@ def test_random_bodies_behind_a_true_header_are_refused(
 def test_the_header_has_no_padding() -> None:
     assert HEADER.size == 2 + 1 + 1 + 8 + 8 + 4
     assert struct.calcsize(HEADER.format) == HEADER.size
+
+
+def sealed(sender: Session, body: bytes) -> bytes:
+    """The next frame of a sender, with a body that no honest one sends."""
+    sender._sent += 1
+    return frames._seal(RING, sender._sends, MESSAGE, sender._sent, body)
+
+
+@pytest.mark.parametrize("body", [b"", b"\xc1", msgspec.msgpack.encode(["gossip", [], {}])])
+def test_only_what_is_authentic_is_laid_at_its_senders_door(body: bytes) -> None:
+    decode, prefill = pair()
+    with pytest.raises(Nonsense):
+        prefill.open(sealed(decode, body))
+    decode, prefill = pair(THIEF, RING)
+    with pytest.raises(PeerMisbehaved) as caught:
+        prefill.open(decode.seal(CANCEL))
+    assert not isinstance(caught.value, Nonsense), "whoever has no key may have said it"
+    believing = Session(RING, HELLO_P, HELLO_D, verify=False)
+    decode, _ = pair()
+    with pytest.raises(PeerMisbehaved) as caught:
+        believing.open(sealed(decode, body))
+    assert not isinstance(caught.value, Nonsense), "nobody has looked who said it"

@@ -15,7 +15,17 @@ from hypothesis import strategies as st
 
 from kvairlock.core.ends import End
 from kvairlock.core.errors import PeerIncompatible, PeerMisbehaved, Reason, Stage
-from kvairlock.core.messages import Beat, Cancel, Grant, NodeStatus, Resize
+from kvairlock.core.messages import (
+    Beat,
+    Cancel,
+    Ended,
+    Grant,
+    Message,
+    NodeStatus,
+    Rehearse,
+    Rehearsed,
+    Resize,
+)
 from kvairlock.core.promise.capacity import Basis, CapacityReport, KvGroup
 from kvairlock.core.terms import Incarnation, NodeName, Peer, Reader, Role, TransferId
 from kvairlock.wire import codec, frames, tickets, version1, versions
@@ -227,6 +237,16 @@ def test_down_leaves_out_only_what_version_1_has_no_field_for() -> None:
     assert again.report == replace(REPORT, epoch=0, basis=None, windows=0, groups=())
 
 
+def test_an_end_of_version_1_does_not_say_what_it_recovered_from() -> None:
+    ended = codec.decode(SAID["ended"], 1)
+    assert isinstance(ended, Ended)
+    assert ended.recovered_from is None
+    recovered = replace(ended, recovered_from=ended.refusal)
+    assert recovered.recovered_from is not None
+    assert codec.decode(codec.encode(recovered, 2), 2) == recovered
+    assert codec.encode(recovered, 1) == SAID["ended"], "and it is not told"
+
+
 def test_a_status_of_version_1_is_refused_on_a_channel_of_version_2() -> None:
     with pytest.raises(PeerMisbehaved, match="missing required field") as caught:
         codec.decode(SAID["nodestatus"], 2)
@@ -252,6 +272,12 @@ def test_what_a_version_has_no_form_for_is_not_said_and_costs_no_frame() -> None
     with pytest.raises(PeerIncompatible, match="messages 1 have no resize"):
         sender.seal(Resize(7))
     assert receiver.open(sender.seal(CANCEL)) == CANCEL
+
+
+@pytest.mark.parametrize("kind", [Resize, Rehearse, Rehearsed])
+def test_what_came_with_version_2_has_no_form_in_version_1(kind: type[Message]) -> None:
+    assert codec.can_say(kind, 2)
+    assert not codec.can_say(kind, 1)
 
 
 def test_a_message_that_came_later_is_refused_by_version_1() -> None:

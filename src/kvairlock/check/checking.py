@@ -17,7 +17,6 @@ from itertools import chain
 from pathlib import Path
 
 from kvairlock.check import embedded, sglang, vllm
-from kvairlock.check.asking import Asker, NoAnswer
 from kvairlock.check.deployment import Deployment, EngineAddress, EngineKind, GatewayAddress
 from kvairlock.check.embedded import Front
 from kvairlock.check.findings import Findings
@@ -30,8 +29,11 @@ from kvairlock.core.promise.violations import (
     judge,
 )
 from kvairlock.core.terms import NodeName
+from kvairlock.runtime.asking import Asker, NoAnswer
 
 ASKED_AT_ONCE_MAX = 16
+NOT_ALLOWED = frozenset({401, 403})
+NO_OPERATOR = "; it wants an operator's key: `kvairlock keys add NAME --operator` makes one"
 
 READERS: dict[EngineKind, Callable[[EngineAddress, Asker], Reading]] = {
     EngineKind.VLLM: vllm.read,
@@ -95,7 +97,8 @@ def _ask_gateway(gateway: GatewayAddress, key: str | None) -> Front | Violation:
             return embedded.read(gateway.name, asker)
     except NoAnswer as missing:
         name = NodeName(gateway.name or embedded.GATEWAY)
-        return Violation(ViolationKind.UNREPORTED, f"{name}: {missing}", node=name)
+        advice = NO_OPERATOR if missing.status in NOT_ALLOWED else ""
+        return Violation(ViolationKind.UNREPORTED, f"{name}: {missing}{advice}", node=name)
 
 
 def _ask_engine(engine: EngineAddress, key: str | None) -> Reading:
@@ -114,10 +117,12 @@ def _pairs(deployment: Deployment, engines: Sequence[Reading]) -> Iterator[Route
 
 
 def _not_yet(own: Sequence[Violation], more: Sequence[Violation]) -> Iterator[Violation]:
-    """Yield the violations of nodes of which the same was not found, and explained, before."""
-    explained = {(v.kind, v.node) for v in own if v.kind is ViolationKind.UNREPORTED}
+    """Yield the violations of which the same was not found, and explained, before."""
+    silent = {v.node for v in own if v.kind is ViolationKind.UNREPORTED}
+    closed = any(v.kind is ViolationKind.NO_ROUTE for v in own)
     for violation in more:
-        if (violation.kind, violation.node) not in explained:
+        known = violation.kind is ViolationKind.UNREPORTED and violation.node in silent
+        if not known and not (closed and violation.kind is ViolationKind.NO_ROUTE):
             yield violation
 
 

@@ -17,8 +17,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from kvairlock.check.asking import Asker, NoAnswer
 from kvairlock.check.reading import NodeKind, Reading
+from kvairlock.core.checks import CheckPolicy, Checks
+from kvairlock.core.guards import GuardMode
 from kvairlock.core.promise.capacity import CapacityReport
 from kvairlock.core.promise.commitment import (
     Commitment,
@@ -26,9 +27,11 @@ from kvairlock.core.promise.commitment import (
     RouteState,
     Silence,
     published_tokens,
+    serves,
 )
 from kvairlock.core.promise.violations import Violation, ViolationKind
 from kvairlock.core.terms import NodeName, Role
+from kvairlock.runtime.asking import Asker, NoAnswer
 
 GATEWAY = NodeName("gateway")
 
@@ -57,7 +60,8 @@ class Relaxed(msgspec.Struct):
 
     route: RouteNames
     guard: str
-    mode: str
+    mode: GuardMode
+    checks: Checks
     waiver: str
 
 
@@ -190,13 +194,17 @@ def _not_enforcing(name: NodeName, prefix: str, status: Status) -> Iterator[Viol
 def _relaxed(prefix: str, node: NodeName, relaxed: Relaxed) -> Violation:
     route = f"{prefix}{relaxed.route.prefill}/{prefix}{relaxed.route.decode}"
     by = f"waiver {relaxed.waiver}" if relaxed.waiver else "a drill"
-    message = f"guard {relaxed.guard} is {relaxed.mode} on {node} for {route}, by {by}"
+    whole = relaxed.checks.policy is CheckPolicy.FULL
+    how = relaxed.mode if whole else f"{relaxed.mode}, with checks {relaxed.checks},"
+    message = f"guard {relaxed.guard} is {how} on {node} for {route}, by {by}"
     kind = ViolationKind.GUARD_NOT_ENFORCING
     return Violation(kind, message, route, node, limit_name=relaxed.guard)
 
 
 def publishing(front: Front, promised: Commitment) -> Iterator[Violation]:
     """Yield in which ways a gateway publishes something else than it may and should.
+
+    One that has no route is such a way, whatever others hold: whoever comes to it is refused.
 
     Args:
         front: The gateway.
@@ -210,6 +218,10 @@ def publishing(front: Front, promised: Commitment) -> Iterator[Violation]:
         )
         kind, said = ViolationKind.ADVERTISED_OVER_HELD, (published, held)
         yield Violation(kind, message, None, front.name, None, *said, "context_window")
+    if not any(serves(promised, route) for route in front.routes):
+        message = f"none of the {len(front.routes)} routes of {front.name} serves"
+        kind, figures = ViolationKind.NO_ROUTE, (promised.context_tokens, 0)
+        yield Violation(kind, message, None, front.name, None, *figures)
     wanted = min(promised.context_tokens, held)
     if published < wanted:
         yield _under(front.name, "context_window", promised.context_tokens, published)

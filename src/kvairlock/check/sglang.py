@@ -24,13 +24,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from kvairlock.check.asking import Asker, NoAnswer
 from kvairlock.check.deployment import EngineAddress
 from kvairlock.check.exposition import PATH, STARTED, samples_of, started_s
 from kvairlock.check.reading import UNSTATED, NodeKind, Reading, fingerprint_of, incarnation_of
 from kvairlock.core.promise.capacity import Basis, CapacityReport, KvGroup
 from kvairlock.core.promise.violations import Violation, ViolationKind
 from kvairlock.core.terms import NodeName, Role
+from kvairlock.runtime.asking import Asker, NoAnswer
 
 INFO_PATHS = ("/get_server_info", "/server_info")
 """The second is its name in later versions."""

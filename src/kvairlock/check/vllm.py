@@ -25,12 +25,12 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from kvairlock.check.asking import Asker, NoAnswer
 from kvairlock.check.deployment import EngineAddress
 from kvairlock.check.exposition import PATH, STARTED, samples_of, started_s, whole
 from kvairlock.check.reading import UNSTATED, NodeKind, Reading, fingerprint_of, incarnation_of
 from kvairlock.core.promise.capacity import Basis, CapacityReport, KvGroup
 from kvairlock.core.terms import NodeName, Role, pages_for
+from kvairlock.runtime.asking import Asker, NoAnswer
 
 CACHE = "vllm:cache_config_info"
 NULL_BLOCKS = 1

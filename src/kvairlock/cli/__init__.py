@@ -34,6 +34,7 @@ app = typer.Typer(
     name="kvairlock",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode="markdown",  # fills paragraphs; else lines break where the source does
     pretty_exceptions_enable=False,
     help="Serve LLMs with prefill and decode apart; no tenant's cache gets into another's answer.",
     epilog="Exit status: 0 fine, 1 what was reported on is not, 2 wrong options or settings.",

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
 from kvairlock.cli.holdings import (
     Held,
+    Stack,
     as_document,
     figures,
     held_by,
     lengths_promised,
     print_tables,
 )
-from kvairlock.cli.operator import DEFAULT_URL, GatewayRefused, KeyFile, Operator, Url, operator
+from kvairlock.cli.operator import DEFAULT_URL, KeyFile, Operator, Url, operator, shaped
 from kvairlock.cli.output import Json, Status, document, fail, say
 
 RESIZE_S = 15.0
 LOOK_S = 0.1
-WRONG_REQUESTS = frozenset({400, 404})
-"""What the gateway answers if a number or a name makes no sense: the options were wrong."""
 
 
 def capacity(
@@ -61,30 +60,29 @@ def capacity(
         if node is not None and pages is not None:
             _resized(_resize(gateway, node, pages), json)
         else:
-            _show(gateway.status(), set(length or ()), json)
+            _show(_stack(gateway), set(length or ()), json)
 
 
-def _show(status: dict[str, Any], asked: set[int], json: bool) -> None:
-    lengths = sorted(asked or lengths_promised(status))
+def _stack(gateway: Operator) -> Stack:
+    return shaped(gateway.status(), Stack)
+
+
+def _show(stack: Stack, asked: set[int], json: bool) -> None:
+    lengths = sorted(asked or lengths_promised(stack))
     if json:
-        document(as_document(status, lengths))
+        document(as_document(stack, lengths))
     else:
-        print_tables(status, lengths)
-    raise typer.Exit(Status.NOT_OK if status["closed"] else Status.OK)
+        print_tables(stack, lengths)
+    raise typer.Exit(Status.NOT_OK if stack.closed else Status.OK)
 
 
 def _resize(gateway: Operator, node: str, pages: int) -> Held:
     """Tell a node how many pages requests may have, and wait until it reports that."""
-    before = held_by(gateway.status()["nodes"].get(node))
-    try:
-        gateway.post(f"/nodes/{node}/pages", {"pages": pages})
-    except GatewayRefused as refused:
-        if refused.status in WRONG_REQUESTS:
-            fail(str(refused))
-        raise
+    before = held_by(_stack(gateway), node)
+    gateway.post(f"/nodes/{node}/pages", {"pages": pages})
     until = time.monotonic() + RESIZE_S
     while time.monotonic() < until:
-        held = held_by(gateway.status()["nodes"][node])
+        held = held_by(_stack(gateway), node)
         if held is not None and before is not None:
             if held.report.incarnation != before.report.incarnation:
                 _restarted(node)

@@ -21,6 +21,7 @@ from kvairlock.core.terms import Role
 NOTHING = "-"
 ROUTES = ("route", "class", "promised", "holds", "limit", "node", "verdict")
 NODES = ("node", "kind", "role", "advertises", "admits", "holds", "limit", "fingerprint")
+SPARE = frozenset({"role", "kind", "admits", "limit"})
 HINT = "docs/capacity.md has an example of such a file"
 
 
@@ -47,21 +48,26 @@ def check(
 
 def _show(findings: Findings) -> None:
     fronts = [_front(front) for front in findings.fronts]
-    table(NODES, [*fronts, *(_node(reading) for reading in findings.readings)])
-    say("")
     rows = [row for route in findings.routes for row in _rows(findings, route)]
-    table(ROUTES, [*rows, *_together(findings)])
+    for titles, found in (
+        (NODES, [*fronts, *(_node(reading) for reading in findings.readings)]),
+        (ROUTES, [*rows, *_together(findings)]),
+    ):
+        if found:
+            table(titles, found, SPARE)
+            say("")
     for title, lines in (
         ("violations", [f"{v.kind}: {v.message}" for v in findings.violations]),
         ("warnings", findings.warnings),
     ):
         if lines:
-            say(f"\n{title}")
+            say(title)
             for line in lines:
                 say(f"  {plain(line)}")
+            say("")
     count = len(findings.violations)
     verdict = f"{count} violation{'s' * (count != 1)}" if count else "all that is promised is held"
-    say(f"\n{verdict}; a context window of {_count(findings.published_tokens)} may be published")
+    say(f"{verdict}; a context window of {_count(findings.published_tokens)} may be published")
 
 
 def _front(front: Front) -> tuple[str, ...]:

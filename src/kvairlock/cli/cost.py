@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kvairlock.cli.output import Json, fail
+from kvairlock.cli.stopping import stopped_in_order
 from kvairlock.drills.cost import Setting, run
 
 SEED = 2026
@@ -34,4 +35,5 @@ def cost(
     """
     if keep is not None and keep.exists() and any(keep.iterdir()):
         fail(f"{keep}: is not empty", "name a folder that is empty, or that does not exist")
-    raise typer.Exit(run(Setting(requests, rounds, concurrency, seed), json=json, keep=keep))
+    with stopped_in_order():
+        raise typer.Exit(run(Setting(requests, rounds, concurrency, seed), json=json, keep=keep))

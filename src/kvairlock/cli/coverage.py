@@ -1,21 +1,22 @@
 """`kvairlock coverage`: which share of page reads was covered by which check, and what is waived.
 
 Covered is a route whose reads were all checked while every guard enforced, and whose guards all
-enforce now. What is not stated is not covered. Time in which a guard only observed is not covered
-either; nothing is left out of the sum.
+enforce now. What is not stated is not covered, nor are reads of which it is not said what vouched
+for them. Time in which a guard only observed is not covered either; nothing is left out of the sum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
+from msgspec import Meta
 
-from kvairlock.cli.operator import DEFAULT_URL, KeyFile, Url, operator
-from kvairlock.cli.output import Json, Status, document, fail, say, table
+from kvairlock.cli.operator import DEFAULT_URL, KeyFile, Url, operator, shaped
+from kvairlock.cli.output import Json, Status, document, say, table
 from kvairlock.core.checks import Cover
 from kvairlock.core.guards import GuardMode
 from kvairlock.gateway.coverage import RouteCoverage, ShownWaiver
@@ -28,7 +29,7 @@ PERCENT = 100
 class Told(msgspec.Struct, frozen=True):
     """What is needed of `/status`."""
 
-    coverage: tuple[RouteCoverage, ...]
+    coverage: Annotated[tuple[RouteCoverage, ...], Meta(min_length=1)]
     waivers: tuple[ShownWaiver, ...]
 
 
@@ -38,7 +39,7 @@ def coverage(url: Url = DEFAULT_URL, key_file: KeyFile = None, json: Json = Fals
     Also what does not enforce now, by whom that is stated, and the waivers that allow it.
     """
     with operator(url, key_file) as gateway:
-        told = _read(gateway.status())
+        told = shaped(gateway.status(), Told)
     if json:
         document(_document(told))
     else:
@@ -49,16 +50,15 @@ def coverage(url: Url = DEFAULT_URL, key_file: KeyFile = None, json: Json = Fals
 
 def is_covered(route: RouteCoverage) -> bool:
     """Whether all reads of a route were checked, and all its guards are known to enforce now."""
-    stated = route.pages_read is not None and not route.unstated
     enforcing = all(one.mode == GuardMode.ENFORCING for one in route.relaxed)
-    return stated and enforcing and not any(route.reads.get(cover) for cover in NOT_COVERED)
+    counted = _is_counted(route) and not any(route.reads[cover] for cover in NOT_COVERED)
+    return counted and enforcing and not route.unstated
 
 
-def _read(status: dict[str, Any]) -> Told:
-    try:
-        return msgspec.convert(status, Told)
-    except msgspec.ValidationError as error:
-        fail(f"the gateway does not state its coverage: {error}", status=Status.NOT_OK)
+def _is_counted(route: RouteCoverage) -> bool:
+    """Whether it is stated of every read what vouched for the page."""
+    whole = route.reads.keys() == set(Cover)
+    return whole and sum(route.reads.values()) == route.pages_read
 
 
 def _document(told: Told) -> dict[str, Any]:
@@ -91,16 +91,26 @@ def _print(told: Told) -> None:
         say("")
         titles = ("waiver", "state", "owner", "relaxes", "conditions", "before it is widened")
         table(titles, [_waiver(waiver) for waiver in told.waivers])
-    uncovered = [route.route for route in told.coverage if not is_covered(route)]
     say("")
-    say(f"not covered: {', '.join(uncovered)}" if uncovered else "every route is covered")
+    say(_verdict(told.coverage))
+
+
+def _verdict(routes: Sequence[RouteCoverage]) -> str:
+    uncovered = [route.route for route in routes if not is_covered(route)]
+    unread = [route.route for route in routes if route.pages_read == 0]
+    if uncovered:
+        return f"not covered: {', '.join(uncovered)}"
+    if len(unread) == len(routes):
+        return "no page was read yet; every guard enforces"
+    more = f"; no page was read yet on {', '.join(unread)}" if unread else ""
+    return f"every route is covered{more}"
 
 
 def _row(route: RouteCoverage) -> Sequence[str]:
     if route.pages_read is None:
         return (route.route, UNSTATED, *("" for _ in Cover))
     shares = _shares(route)
-    parts = (f"{shares[cover] * PERCENT:.2f} %" if shares else "" for cover in Cover)
+    parts = (f"{shares[cover] * PERCENT:.2f} %" if cover in shares else "" for cover in Cover)
     return (route.route, str(route.pages_read), *parts)
 
 

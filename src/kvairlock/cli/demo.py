@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kvairlock.cli.output import Json
+from kvairlock.cli.stopping import stopped_in_order
 from kvairlock.drills.demo import run
 
 
@@ -29,4 +30,5 @@ def demo(
 
     The scenarios are hypothetical reconstructions. Off must leak, on must refuse.
     """
-    raise typer.Exit(run(json=json, keep=keep, only=scenario or (), verbose=verbose))
+    with stopped_in_order():
+        raise typer.Exit(run(json=json, keep=keep, only=scenario or (), verbose=verbose))

@@ -6,10 +6,11 @@ import json as jsonlib
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -17,21 +18,25 @@ from kvairlock.cli import places
 from kvairlock.cli.drill_plan import Plan, Wanted, plan_for
 from kvairlock.cli.drill_view import DrillView, list_drills, show
 from kvairlock.cli.output import Json, Status, document, fail, table
+from kvairlock.cli.stopping import stopped_in_order
 from kvairlock.drills import beside, library
 from kvairlock.drills.drill import Level, Round
 from kvairlock.drills.page import write_page
 from kvairlock.drills.retention import Note, Retention
+from kvairlock.drills.rows import DrillRun
 from kvairlock.drills.stack import DrillFailed, workplace
 
 SEED = 2026
 DOCUMENT = "drills.json"
+DELETED = "deleted at the end"
+STDIN = "-"
 
 
 def drill(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME]...",
+            metavar="NAME",
             help="Drills, files of drills (NAME.toml), or rows of the fault matrix (fault:NAME).",
         ),
     ] = None,
@@ -56,11 +61,14 @@ def drill(
         Path | None,
         typer.Option(
             metavar="OLD",
+            exists=True,
             help="The table of versions, against the release at OLD: its source tree, or the "
             "interpreter of its environment.",
         ),
     ] = None,
-    list_only: Annotated[bool, typer.Option("--list", help="List them; start nothing.")] = False,
+    list_only: Annotated[
+        bool, typer.Option("--list", help="List them, or what was named; start nothing.")
+    ] = False,
     deployment: Annotated[
         Path | None,
         typer.Option(
@@ -106,54 +114,74 @@ def drill(
         deployment=deployment,
     )
     if list_only:
-        list_drills(library.shipped(), beside.names(), json)
+        _list(wanted, json)
         return
     plan = plan_for(wanted)
     _must_be_writable(report)
-    note = None if keep is None else retention.keep(keep, plan.retention_h, time.time())
-    told = _carry_out(plan, seed, keep, report, _fate(note))
-    if json:
-        document(told)
-    else:
-        show(told)
-    raise typer.Exit(Status.OK if told["ok"] else Status.NOT_OK)
-
-
-def _carry_out(
-    plan: Plan, seed: int, keep: Path | None, report: Path | None, data: str
-) -> dict[str, Any]:
-    """Carry out what was planned; write the report while the evidence is there."""
-    with workplace(keep) as folder:
-        try:
-            with DrillView() as view:
-                run = plan.carry_out(folder, seed, view)
-        except DrillFailed as failed:
-            fail(f"the drills could not be carried out: {failed}", status=Status.NOT_OK)
-        told = run.document(data)
+    with stopped_in_order(), _data_of(plan, keep, retention) as (folder, fate):
+        run = _carry_out(plan, seed, folder)
+        told = run.document(fate)
+        document(told) if json else show(told)
         if keep is not None:
             (folder / DOCUMENT).write_text(jsonlib.dumps(told, indent=2) + "\n")
         if report is not None:
             write_page(report, told, run.evidence)
-    return told
+    raise typer.Exit(Status.OK if run.ok else Status.NOT_OK)
 
 
-def _paths(changed: Iterable[str]) -> Iterable[str]:
-    """Return paths from the root of the repository, where the command is run."""
+def _carry_out(plan: Plan, seed: int, folder: Path) -> DrillRun:
+    try:
+        with DrillView() as view:
+            return plan.carry_out(folder, seed, view)
+    except DrillFailed as failed:
+        fail(f"the drills could not be carried out: {failed}", status=Status.NOT_OK)
+
+
+@contextmanager
+def _data_of(plan: Plan, keep: Path | None, retention: Retention) -> Iterator[tuple[Path, str]]:
+    """The folder of the data, and what becomes of it.
+
+    It is noted in any case: what a killed run leaves behind is deleted by a later one.
+    """
+    with workplace(keep) as folder:
+        note = retention.keep(folder, plan.retention_h, time.time())
+        fate = DELETED if keep is None else f"kept in {note.folder} until {_time(note)}"
+        try:
+            yield folder, fate
+        finally:
+            if keep is None:
+                retention.forget(note)
+
+
+def _list(wanted: Wanted, json: bool) -> None:
+    """List what would be carried out; everything if nothing was named."""
+    if not wanted.names_something:
+        more = (*beside.fault_names(), *beside.version_names())
+        list_drills(library.shipped(), more, json)
+        return
+    plan = plan_for(wanted)
+    rows = [] if plan.faults is None else list(beside.fault_names(plan.faults))
+    rows += [] if plan.versions is None else beside.version_names(plan.versions)
+    list_drills(plan.drills, rows, json)
+
+
+def _paths(changed: Iterable[str]) -> Iterator[str]:
+    """Yield paths from the root of the repository, where the command is run."""
     for said in changed:
-        for path in sys.stdin.read().splitlines() if said == "-" else [said]:
-            yield os.path.relpath(path)
+        for path in sys.stdin.read().splitlines() if said == STDIN else [said]:
+            if path.strip():
+                yield os.path.relpath(path)
+            elif said != STDIN:
+                fail("`--changed` names no file", f"`--changed {STDIN}` reads paths from stdin")
 
 
 def _must_be_writable(report: Path | None) -> None:
     """Refuse before anything is started what would fail once everything is done."""
-    if report is not None and not os.access(report.parent, os.W_OK):
+    if report is None:
+        return
+    place = report if report.exists() else report.parent
+    if report.is_dir() or not os.access(place, os.W_OK):
         fail(f"{report}: cannot be written", "name a file in a directory that exists")
-
-
-def _fate(note: Note | None) -> str:
-    if note is None:
-        return "deleted at the end"
-    return f"kept in {note.folder} until {_time(note)}"
 
 
 def _time(note: Note) -> str:

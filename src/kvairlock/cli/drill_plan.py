@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,12 +12,16 @@ from kvairlock.drills import beside, library
 from kvairlock.drills.deployed import run_on
 from kvairlock.drills.deployment import Deployment, load
 from kvairlock.drills.drill import Drill, Level, Round
-from kvairlock.drills.rows import DrillRun, joined
+from kvairlock.drills.rows import DrillRun, Skipped, joined
 from kvairlock.drills.runner import run_drills
-from kvairlock.drills.selection import called_for, narrowed
+from kvairlock.drills.selection import Table, called_for, narrowed
 
 RETENTION_H = 24
 """Of data of the tables beside the drills, which say nothing of it."""
+
+
+OLD_IS_NAMED = "`--versions OLD` names the earlier release"
+NOT_THERE = "break processes: not on a deployment"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,12 @@ class Wanted:
     versions: Path | None
     deployment: Path | None
 
+    @property
+    def names_something(self) -> bool:
+        """Whether anything was asked for, and be it that what a change calls for is nothing."""
+        named = self.names or self.everything or self.rounds or self.levels or self.faults
+        return bool(named) or self.changed is not None or self.versions is not None
+
     def beside(self, prefix: str) -> tuple[str, ...]:
         """Return the names that begin so, without it."""
         return tuple(n.removeprefix(prefix) for n in self.names if n.startswith(prefix))
@@ -59,6 +69,7 @@ class Plan:
         versions: Rows of the table of versions; empty for all, None for none.
         old: The earlier release, or None.
         deployment: Where the drills are carried out; None for stacks of their own.
+        skipped: What was called for and cannot be carried out.
     """
 
     drills: tuple[Drill, ...]
@@ -66,6 +77,7 @@ class Plan:
     versions: tuple[str, ...] | None
     old: Path | None
     deployment: Deployment | None
+    skipped: tuple[Skipped, ...]
 
     @property
     def retention_h(self) -> int:
@@ -89,6 +101,7 @@ class Plan:
         return joined(self._parts(folder, seed, view), seed)
 
     def _parts(self, folder: Path, seed: int, view: DrillView) -> Iterator[DrillRun]:
+        yield DrillRun(seed, (), self.skipped, (), ())
         if self.deployment is not None:
             yield run_on(self.deployment, self.drills, seed, view)
         elif self.drills:
@@ -108,21 +121,40 @@ def plan_for(wanted: Wanted) -> Plan:
         DeploymentWrong: The file of the deployment cannot be used.
         typer.Exit: Nothing was asked for, or what does not go together; why is on stderr.
     """
+    known = library.shipped()
+    called = called_for(wanted.changed or (), known)
+    # Who asks for some rounds or levels asks for drills: what is beside them has none.
+    tables = frozenset() if wanted.rounds or wanted.levels else called.tables
+    skipped = {table: why for table in sorted(tables) if (why := _why_not(table, wanted))}
     plan = Plan(
-        drills=_drills(wanted),
-        faults=_rows(wanted, beside.FAULT, wanted.faults),
+        drills=_drills(wanted, known, called.drills),
+        faults=_rows(wanted, beside.FAULT, wanted.faults or Table.FAULTS in tables - set(skipped)),
         versions=_rows(wanted, beside.VERSION, wanted.versions is not None),
         old=wanted.versions,
         deployment=None if wanted.deployment is None else load(wanted.deployment),
+        skipped=tuple(Skipped(table, why) for table, why in skipped.items()),
     )
+    _must_make_sense(plan, wanted)
+    return plan
+
+
+def _must_make_sense(plan: Plan, wanted: Wanted) -> None:
+    if wanted.everything and wanted.names:
+        fail("all drills or some by name, not both", "leave out `--all`, or the names")
     if plan.versions is not None and plan.old is None:
-        fail("rows of the table of versions need an earlier release", "`--versions OLD` names it")
+        fail("rows of the table of versions need an earlier release", OLD_IS_NAMED)
     if plan.deployment is not None and (plan.faults is not None or plan.versions is not None):
-        fail("the fault matrix and the table of versions break processes: not on a deployment")
+        fail(f"the fault matrix and the table of versions {NOT_THERE}")
     nothing = plan.faults is None and plan.versions is None and not plan.drills
     if nothing and wanted.changed is None:
         fail("no drill is chosen", "name some, or `--all`; `--list` shows them")
-    return plan
+
+
+def _why_not(table: Table, wanted: Wanted) -> str:
+    """Return why a table that a change calls for cannot be carried out; empty if it can."""
+    if wanted.deployment is not None:
+        return f"what is beside the drills {NOT_THERE}"
+    return OLD_IS_NAMED if table is Table.VERSIONS and wanted.versions is None else ""
 
 
 def _rows(wanted: Wanted, prefix: str, whole: bool) -> tuple[str, ...] | None:
@@ -130,16 +162,14 @@ def _rows(wanted: Wanted, prefix: str, whole: bool) -> tuple[str, ...] | None:
     return named if named or whole else None
 
 
-def _drills(wanted: Wanted) -> tuple[Drill, ...]:
+def _drills(wanted: Wanted, known: Sequence[Drill], called: Sequence[Drill]) -> tuple[Drill, ...]:
+    """Return the drills that are named or called for; all where only rounds or levels are."""
     beside_them = (beside.FAULT, beside.VERSION)
-    names = dict.fromkeys(name for name in wanted.names if not name.startswith(beside_them))
-    known = library.shipped()
-    chosen = {found.name: found for found in map(_drill, names)}
-    if wanted.changed is not None:
-        chosen |= {found.name: found for found in called_for(wanted.changed, known)}
+    named = [_drill(name) for name in wanted.names if not name.startswith(beside_them)]
+    chosen = {drill.name: drill for drill in (*named, *called)}
     narrows = bool(wanted.rounds or wanted.levels)
-    if wanted.everything or (narrows and not chosen and wanted.changed is None):
-        chosen |= {found.name: found for found in known}
+    if wanted.everything or (narrows and not wanted.names and wanted.changed is None):
+        chosen |= {drill.name: drill for drill in known}
     return narrowed(chosen.values(), wanted.rounds, wanted.levels)
 
 

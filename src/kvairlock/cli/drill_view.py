@@ -18,6 +18,7 @@ from kvairlock.drills.rows import Row
 
 TITLES = ("drill", "round", "guards off", "saw", "recorded by", "result")
 LISTED = ("drill", "round", "level", "guards", "also off", "what is done")
+SPARE = frozenset({"round", "recorded by", "also off"})
 
 
 class DrillView:
@@ -34,7 +35,7 @@ class DrillView:
             disable=not self._console.is_terminal,
             transient=True,
         )
-        self._task = self._bar.add_task("", total=None)
+        self._task = self._bar.add_task("starting a stack", total=None)
 
     def __enter__(self) -> DrillView:
         """Start the bar, on a terminal."""
@@ -82,22 +83,10 @@ def list_drills(drills: Sequence[Drill], more: Sequence[str], json: bool) -> Non
         more: Names of what stands beside them.
         json: As one JSON document.
     """
-    rows = [
-        (
-            drill.name,
-            drill.round,
-            str(int(drill.level)),
-            drill.guards if isinstance(drill.guards, str) else ", ".join(drill.guards),
-            ", ".join(drill.shadows),
-            drill.title,
-        )
-        for drill in drills
-    ]
     if json:
-        named = [dict(zip(LISTED, row, strict=True)) for row in rows]
-        document({"rows": named, "beside": list(more)})
+        document({"rows": [_listed(drill) for drill in drills], "beside": list(more)})
         return
-    table(LISTED, rows)
+    table(LISTED, [_line(drill) for drill in drills], SPARE)
     say("")
     for level, means in LEVELS.items():
         say(f"level {int(level)}: {means}")
@@ -108,10 +97,31 @@ def list_drills(drills: Sequence[Drill], more: Sequence[str], json: bool) -> Non
         say(f"beside them: {count} rows {name}:NAME")
 
 
+def _listed(drill: Drill) -> dict[str, Any]:
+    return {
+        "drill": drill.name,
+        "round": drill.round,
+        "level": int(drill.level),
+        "guards": sorted(drill.about),
+        "shadows": sorted(drill.shadows),
+        "title": drill.title,
+    }
+
+
+def _line(drill: Drill) -> tuple[str, ...]:
+    guards = drill.guards if isinstance(drill.guards, str) else ", ".join(drill.guards)
+    shadows = ", ".join(drill.shadows)
+    return drill.name, drill.round, str(int(drill.level)), guards, shadows, drill.title
+
+
 def show(told: Mapping[str, Any]) -> None:
     """Print a document of drills for people."""
+    if not told["rows"] and not told["skipped"]:
+        say("nothing that was changed calls for a drill")
+        return
     rows = told["rows"]
-    table(TITLES, [_cells(row) for row in rows])
+    if rows:
+        table(TITLES, [_cells(row) for row in rows], SPARE)
     for row in rows:
         if row["message"]:
             say(f"\n{row['drill']}: expected {plain(row['expected'])}")
@@ -135,18 +145,25 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _show_end(told: Mapping[str, Any]) -> None:
-    cleanup, rows = told["cleanup"], told["rows"]
-    wrong = sum(not is_fine(row) for row in rows)
+    cleanup = told["cleanup"]
     for place in cleanup["places"]:
         if not place["verified"]:
             say(f"\n{place['place']}: NOT clean: {plain(place['how'])}: {place['figures']}")
     clean = "verified" if cleanup["verified"] else "NOT verified"
     say(f"\ncleaned up: {clean} in {len(cleanup['places'])} places; data: {cleanup['data']}")
-    verdict = "all as they must be" if told["ok"] else f"{wrong} NOT as they must be"
-    say(f"{len(rows)} runs, {verdict}; canaries from seed {told['seed']}")
+    say(f"{_verdict(told)}; canaries from seed {told['seed']}")
     say("\nWhat this does not prove:")
     for sentence in told["canaries_do_not_prove"]:
         say(f"- {sentence}")
+
+
+def _verdict(told: Mapping[str, Any]) -> str:
+    rows = told["rows"]
+    if not rows:
+        return "nothing was carried out"
+    wrong = sum(not is_fine(row) for row in rows)
+    verdict = "all as they must be" if told["ok"] else f"{wrong} NOT as they must be"
+    return f"{len(rows)} runs, {verdict}"
 
 
 def is_fine(row: Mapping[str, Any]) -> bool:

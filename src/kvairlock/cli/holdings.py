@@ -14,12 +14,60 @@ import msgspec
 
 from kvairlock.cli.output import say, table
 from kvairlock.core.promise.capacity import CapacityReport
+from kvairlock.core.promise.commitment import LengthClass
+from kvairlock.core.terms import Role
 
 ON_THE_WAY = ("draining", "quarantined", "fenced", "scrubbed")
 """Stages of pages whose request has ended and that are not free yet."""
 
 NODE_TITLES = ("node", "role", "state", "pages", "free", "used", "draining", "withdrawn", "windows")
 BASIS_TITLES = ("node", "epoch", "fingerprint", "model", "dtype", "pool MiB", "build", "speaks")
+SPARE = frozenset({"role", "withdrawn", "windows", "landing", "pool MiB", "build", "speaks"})
+
+UP = "up"
+"""The state of a node whose report is believed."""
+
+
+class NodeStatus(msgspec.Struct, frozen=True):
+    """What is needed of a node's status."""
+
+    report: CapacityReport
+    pages: dict[str, int]
+    windows: int
+    windows_draining: int
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """A node, as the gateway shows it."""
+
+    role: Role
+    state: str
+    status: NodeStatus | None
+
+
+class Closure(msgspec.Struct, frozen=True):
+    """Why a route is closed."""
+
+    by: str
+    node: str | None
+    why: str
+
+
+class Promised(msgspec.Struct, frozen=True):
+    """What is needed of the commitment."""
+
+    classes: tuple[LengthClass, ...]
+
+
+class Stack(msgspec.Struct, frozen=True):
+    """What is needed of `/status`."""
+
+    nodes: dict[str, Shown]
+    routes: dict[str, str]
+    closed: dict[str, Closure]
+    route_tokens: dict[str, int]
+    promise_tokens: int
+    commitment: Promised
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +92,11 @@ class Held:
         return sum(self.pages.values())
 
     @property
+    def free(self) -> int:
+        """Pages that nobody has."""
+        return self.pages.get("free", 0)
+
+    @property
     def withdrawn(self) -> int:
         """Pages that nobody can have."""
         return self.pages.get("withdrawn", 0)
@@ -51,7 +104,7 @@ class Held:
     @property
     def used(self) -> int:
         """Pages that somebody has, or that are on their way back."""
-        return self.mapped - self.pages["free"] - self.withdrawn
+        return self.mapped - self.free - self.withdrawn
 
     @property
     def draining(self) -> int:
@@ -64,51 +117,51 @@ class Held:
         return max(0, self.mapped - self.withdrawn - self.report.pages)
 
 
-def lengths_promised(status: Mapping[str, Any]) -> set[int]:
+def lengths_promised(stack: Stack) -> set[int]:
     """Return the lengths that a gateway promises: its context window, and that of each class."""
-    classes = {each["context_tokens"] for each in status["commitment"]["classes"]}
-    return {tokens for tokens in (status["promise_tokens"], *classes) if tokens}
+    classes = {each.context_tokens for each in stack.commitment.classes}
+    return {tokens for tokens in (stack.promise_tokens, *classes) if tokens}
 
 
-def held_by(shown: Mapping[str, Any] | None) -> Held | None:
+def held_by(stack: Stack, name: str) -> Held | None:
     """Return what a node holds, or None if nothing that it reported is believed."""
-    if shown is None or shown["state"] != "up":
+    shown = stack.nodes.get(name)
+    if shown is None or shown.state != UP or shown.status is None:
         return None
-    status = shown["status"]
-    report = msgspec.convert(status["report"], CapacityReport)
-    return Held(report, status["pages"], status["windows"], status["windows_draining"])
+    status = shown.status
+    return Held(status.report, status.pages, status.windows, status.windows_draining)
 
 
-def as_document(status: Mapping[str, Any], lengths: Sequence[int]) -> dict[str, Any]:
+def as_document(stack: Stack, lengths: Sequence[int]) -> dict[str, Any]:
     """Return what a gateway's nodes and routes hold, as JSON values.
 
     Args:
-        status: The gateway's `/status`.
+        stack: What the gateway shows.
         lengths: At which lengths to state the concurrency, in tokens.
     """
-    held = _all_held(status)
+    held = _all_held(stack)
     nodes = [
         {
             "node": name,
-            "role": shown["role"],
-            "state": shown["state"],
+            "role": shown.role,
+            "state": shown.state,
             **({} if (holds := held[name]) is None else figures(holds, lengths)),
         }
-        for name, shown in status["nodes"].items()
+        for name, shown in stack.nodes.items()
     ]
     routes = [
         {
             "route": route,
             "state": state,
-            "closed_by": status["closed"].get(route),
-            "longest_tokens": status["route_tokens"][route],
+            "closed_by": msgspec.to_builtins(stack.closed.get(route)),
+            "longest_tokens": stack.route_tokens.get(route, 0),
             "concurrency": _together(route, held, lengths),
         }
-        for route, state in status["routes"].items()
+        for route, state in stack.routes.items()
     ]
     return {
-        "ok": not status["closed"],
-        "promise_tokens": status["promise_tokens"],
+        "ok": not stack.closed,
+        "published_tokens": stack.promise_tokens,
         "nodes": nodes,
         "routes": routes,
     }
@@ -120,7 +173,7 @@ def figures(held: Held, lengths: Sequence[int] = ()) -> dict[str, Any]:
     return {
         "pages": report.pages,
         "mapped": held.mapped,
-        "free": held.pages["free"],
+        "free": held.free,
         "used": held.used,
         "draining": held.draining,
         "withdrawn": held.withdrawn,
@@ -140,37 +193,39 @@ def _together(
     route: str, held: Mapping[str, Held | None], lengths: Sequence[int]
 ) -> dict[str, int]:
     """Return how many requests of each length both nodes of a route hold at one time."""
-    both = [held[name] for name in route.split("/")]
+    both = [held.get(name) for name in route.split("/")]
     reports = [each.report for each in both if each is not None]
     if len(reports) < len(both):
         return {str(tokens): 0 for tokens in lengths}
     return {str(tokens): min(r.concurrency(tokens) for r in reports) for tokens in lengths}
 
 
-def _all_held(status: Mapping[str, Any]) -> dict[str, Held | None]:
-    return {name: held_by(shown) for name, shown in status["nodes"].items()}
+def _all_held(stack: Stack) -> dict[str, Held | None]:
+    return {name: held_by(stack, name) for name in stack.nodes}
 
 
-def print_tables(status: Mapping[str, Any], lengths: Sequence[int]) -> None:
+def print_tables(stack: Stack, lengths: Sequence[int]) -> None:
     """Print the same as tables; see `as_document` for the arguments."""
-    held = _all_held(status)
-    titles = (*NODE_TITLES, "landing", "longest", *(f"of {tokens}" for tokens in lengths))
-    nodes = status["nodes"].items()
-    table(titles, [_row(name, shown, held[name], lengths, len(titles)) for name, shown in nodes])
+    held, counted = _all_held(stack), tuple(f"of {tokens}" for tokens in lengths)
+    titles = (*NODE_TITLES, "landing", "longest", *counted)
+    nodes = stack.nodes.items()
+    rows = [_row(name, shown, held[name], lengths, len(titles)) for name, shown in nodes]
+    table(titles, rows, SPARE)
     say("")
-    routes = status["routes"]
-    heads = ("route", "state", "longest", *(f"of {tokens}" for tokens in lengths), "closed by")
-    table(heads, [_route_row(status, route, held, lengths) for route in routes])
-    say("")
+    heads = ("route", "state", "longest", *counted, "closed by")
+    table(heads, [_route_row(stack, route, held, lengths) for route in stack.routes])
     believed = [each for each in held.values() if each is not None]
-    table(BASIS_TITLES, [_basis_row(each.report) for each in believed])
-    say(f"\npromised: {status['promise_tokens']} tokens; `of N`: requests of N tokens at one time")
+    if believed:
+        say("")
+        table(BASIS_TITLES, [_basis_row(each.report) for each in believed], SPARE)
+    legend = "; `of N`: requests of N tokens at one time" if lengths else ""
+    say(f"\npublished: a context of {stack.promise_tokens} tokens{legend}")
 
 
 def _row(
-    name: str, shown: Mapping[str, Any], held: Held | None, lengths: Sequence[int], width: int
+    name: str, shown: Shown, held: Held | None, lengths: Sequence[int], width: int
 ) -> tuple[str, ...]:
-    first = (name, shown["role"], shown["state"])
+    first = (name, shown.role, shown.state)
     if held is None:
         return first + ("-",) * (width - len(first))
     report = held.report
@@ -178,7 +233,7 @@ def _row(
     return (
         *first,
         f"{report.pages} of {held.mapped}",
-        *map(str, (held.pages["free"], held.used, held.draining, held.withdrawn)),
+        *map(str, (held.free, held.used, held.draining, held.withdrawn)),
         windows,
         str(report.landing_pages) if report.landing_pages else "-",
         str(report.longest_tokens),
@@ -187,28 +242,25 @@ def _row(
 
 
 def _route_row(
-    status: Mapping[str, Any],
-    route: str,
-    held: Mapping[str, Held | None],
-    lengths: Sequence[int],
+    stack: Stack, route: str, held: Mapping[str, Held | None], lengths: Sequence[int]
 ) -> tuple[str, ...]:
     together = _together(route, held, lengths)
     return (
         route,
-        status["routes"][route],
-        str(status["route_tokens"][route]),
+        stack.routes[route],
+        str(stack.route_tokens.get(route, 0)),
         *(str(together[str(tokens)]) for tokens in lengths),
-        _why(status["closed"].get(route)),
+        _why(stack.closed.get(route)),
     )
 
 
-def _why(closure: Mapping[str, Any] | None) -> str:
+def _why(closure: Closure | None) -> str:
     """Say why a route is closed: of what, and whatever else is known."""
     if closure is None:
         return ""
-    node = f" ({closure['node']})" if closure.get("node") else ""
-    more = f": {closure['why']}" if closure.get("why") else ""
-    return f"{closure['by']}{node}{more}"
+    node = f" ({closure.node})" if closure.node else ""
+    more = f": {closure.why}" if closure.why else ""
+    return f"{closure.by}{node}{more}"
 
 
 def _basis_row(report: CapacityReport) -> tuple[str, ...]:

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import IntEnum
+from itertools import compress
+from shutil import get_terminal_size
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -21,6 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 WIDTH_OF_PIPES = 160
+ROOMY_COLUMNS = 120
+"""A narrower terminal shows less of each row, so that what it shows can be read."""
 
 
 class Status(IntEnum):
@@ -49,18 +53,29 @@ def note(text: str) -> None:
     typer.echo(text, err=True)
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], spare: Collection[str] = ()
+) -> None:
     """Print rows under column titles on stdout; a pipe gets wide lines, a terminal its own width.
 
     Args:
         columns: Titles.
         rows: Cells of each row, as many as there are columns.
+        spare: Titles of the columns that a narrow terminal does without.
     """
-    grid = Table(*columns, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, highlight=False)
+    shown = [_is_roomy() or title not in spare for title in columns]
+    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, highlight=False)
+    for title in compress(columns, shown):
+        grid.add_column(title, overflow="fold")
     for row in rows:
-        grid.add_row(*(plain(cell) for cell in row))
+        grid.add_row(*(plain(cell) for cell in compress(row, shown)))
     width = None if sys.stdout.isatty() else WIDTH_OF_PIPES
     Console(width=width, markup=False, highlight=False, emoji=False).print(grid)
+
+
+def _is_roomy() -> bool:
+    """Whether there is room for all columns; always in a pipe."""
+    return not sys.stdout.isatty() or get_terminal_size().columns >= ROOMY_COLUMNS
 
 
 def fail(message: str, hint: str = "", status: Status = Status.WRONG) -> NoReturn:

@@ -9,6 +9,7 @@ import typer
 
 from kvairlock.cli.models import provide
 from kvairlock.cli.output import Json, fail
+from kvairlock.cli.stopping import stopped_in_order
 from kvairlock.core.guards import Guard
 from kvairlock.core.terms import LandingPolicy
 from kvairlock.drills.soak import Setting, run
@@ -56,7 +57,8 @@ def soak(
         fail(f"{keep}: is not empty", "name a folder that is empty, or that does not exist")
     usual = LandingPolicy.DIRECT if off else LandingPolicy.COPY
     setting = Setting(_model(model), requests, tenants, concurrency, seed, off, landing or usual)
-    raise typer.Exit(run(setting, json=json, keep=keep))
+    with stopped_in_order():
+        raise typer.Exit(run(setting, json=json, keep=keep))
 
 
 def _model(choice: str) -> str:

@@ -1,9 +1,11 @@
 """How much of what landed is digested, and which share of page reads was covered by which check.
 
     full        every page is digested after it landed
-    sampled     the last page, and of the others a share that the transfer's seed draws
+    sampled     the last page, and of the others a share that a seed of the receiver draws
     generation  none: generations, ranges and identities are compared, bytes are not
     off         `integrity` is disabled, in drills only: pages are digested, and not compared
+
+That seed never leaves the receiver, so that a writer cannot know which pages will be looked at.
 
 Less than `full` needs a waiver. Load never lowers a policy, and a page whose check was sampled out
 counts as covered by its generation, never as verified.
@@ -71,7 +73,8 @@ class Checks:
 
         Args:
             pages: How many it has, at least 1.
-            seed: The transfer's, 0 <= seed < 2**64: equal seeds draw equal samples.
+            seed: The receiver's own for this transfer, 0 <= seed < 2**64: equal seeds draw equal
+                samples.
         """
         if self.policy is CheckPolicy.GENERATION:
             return Sample(pages, ())

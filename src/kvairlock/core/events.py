@@ -16,6 +16,7 @@ from kvairlock.core.messages import (
     Claim,
     Lent,
     Receipt,
+    Rehearse,
     Release,
     Released,
     RequestTicket,
@@ -62,7 +63,9 @@ class Submitted:
         max_tokens: Tokens to generate per choice, at most.
         choices: How many answers.
         window: A fresh name for the window.
-        seed: A fresh random seed for the page digests.
+        seed: A fresh random seed for the page digests; prefill is told it.
+        sample_seed: Another, which draws the pages that are digested after they landed, and which
+            nobody outside of this node is ever told.
     """
 
     transfer: TransferId
@@ -74,6 +77,7 @@ class Submitted:
     choices: int
     window: WindowId
     seed: int
+    sample_seed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +177,7 @@ class Told:
         | Release
         | Returned
         | Resize
+        | Rehearse
     )
 
 

@@ -12,8 +12,8 @@ from enum import StrEnum
 
 SCHEMA_VERSION = 2
 SCHEMAS_READ = (1, SCHEMA_VERSION)
-"""What readers of evidence here understand. Schema 1, of 0.1.0, has fewer events and fields: what is
-not there was not recorded, and counts as missing."""
+"""What readers of evidence here understand. Schema 1, of 0.1.0, has fewer events and fields: what
+is not there was not recorded, and counts as missing."""
 
 
 class Sensitivity(StrEnum):
@@ -330,6 +330,7 @@ EVENTS: dict[str, dict[str, Field]] = {
         **_WHO,
         "route": _text("which route was asked for more than it holds"),
         "limit_of": _text("which node's limit was tried"),
+        "way": _text("by a request, or by asking the node how it would judge one"),
         "prompt_tokens": _number("token", "what was asked"),
         "max_tokens": _number("token", "what was asked"),
         "answer": _text("what came of it"),

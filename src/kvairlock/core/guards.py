@@ -131,7 +131,7 @@ GUARDS: dict[Guard, GuardRow] = {
         "refuses what the measured pool can never hold",
         "a rejected prompt is computed on placeholder input and reported, or blocks the queue",
         _COMPARISON,
-        "what never fits waits on decode for its deadline; prefill states a rejected placeholder",
+        "what never fits waits alone, for its deadline; prefill states a rejected placeholder",
     ),
     Guard.SHARE: GuardRow(
         (_D,),

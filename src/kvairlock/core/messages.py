@@ -5,6 +5,7 @@
                                 decode --Claim, Validate, Release-> prefill      (pull)
                                 decode <-Lent, Validated, Returned- prefill
     gateway --Inspect, Resize, Drill--> any node --NodeStatus--> gateway
+    gateway --Rehearse----------------> any node --Rehearsed---> gateway
 
 Every field is required: a missing one is a refusal, not a default. Durations travel, instants do
 not. Page lists and digests stay between nodes; a router carries only the request ticket.
@@ -390,6 +391,9 @@ class Ended:
         computed_tokens: Prompt tokens whose cache was confirmed.
         generated_tokens: Tokens generated, over all choices.
         reused_tokens: Those of `computed_tokens` that prefill took from its scope's kept pages.
+        recovered_from: What was missing when decode gave up waiting for prefill and computed the
+            prompt itself, whatever the end then was; None if it did not, or does not say
+            (version 1).
     """
 
     transfer: TransferId
@@ -398,6 +402,7 @@ class Ended:
     computed_tokens: int
     generated_tokens: int
     reused_tokens: int
+    recovered_from: Refusal | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,6 +455,41 @@ class Resize:
 
 
 @dataclass(frozen=True, slots=True)
+class Rehearse:
+    """Gateway to any node: would you refuse a request of this size, and how?
+
+    It is judged as a request is, and is none: nothing waits, nothing is reserved or computed. So a
+    limit can be tried that no request can meet, since another node of its route refuses first.
+
+    Args:
+        name: The sender's own name for the question.
+        partner: The other node of the route.
+        prompt_tokens: Length of the prompt.
+        max_tokens: Tokens to generate per choice, at most.
+        choices: How many answers.
+    """
+
+    name: str
+    partner: NodeName
+    prompt_tokens: int
+    max_tokens: int
+    choices: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """Any node to the gateway: the answer to `Rehearse`.
+
+    Args:
+        name: The question's name.
+        refusal: How the request would be refused, or None if it would be taken.
+    """
+
+    name: str
+    refusal: Refusal | None
+
+
+@dataclass(frozen=True, slots=True)
 class Beat:
     """Either way, on every channel: this process lives and its loop turns."""
 
@@ -488,6 +528,8 @@ Message = (
     | NodeStatus
     | Inspect
     | Resize
+    | Rehearse
+    | Rehearsed
     | Beat
     | Drill
 )
@@ -513,6 +555,8 @@ SENDERS: dict[type[Message], frozenset[Role]] = {
     NodeStatus: frozenset({Role.PREFILL, Role.DECODE}),
     Inspect: frozenset({Role.GATEWAY}),
     Resize: frozenset({Role.GATEWAY}),
+    Rehearse: frozenset({Role.GATEWAY}),
+    Rehearsed: frozenset({Role.PREFILL, Role.DECODE}),
     Beat: _ANY,
     Drill: frozenset({Role.GATEWAY}),
 }

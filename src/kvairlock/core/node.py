@@ -18,11 +18,12 @@ from kvairlock.core.memory import invariants
 from kvairlock.core.protocol.decode import DecodeNode
 from kvairlock.core.protocol.prefill import PrefillNode
 from kvairlock.core.protocol.pull.lender import LenderNode
-from kvairlock.core.terms import Instant, TransferId
+from kvairlock.core.terms import Instant, Role, TransferId
 
 Machine = DecodeNode | PrefillNode | LenderNode
 
 BROKEN = "invariant_broken"
+WORKS_AT = {Role.PREFILL: Stage.PREFILL, Role.DECODE: Stage.DECODE}
 
 
 class LedgerBroken(InvariantBroken):
@@ -83,7 +84,8 @@ class Node:
     def _recover(self, broken: InvariantBroken, transfer: TransferId | None, now: Instant) -> None:
         try:
             if transfer is not None:
-                refusal = Refusal(Reason.INVARIANT, Stage.DECODE, str(broken))
+                stage = WORKS_AT[self.machine.books.report.role]
+                refusal = Refusal(Reason.INVARIANT, stage, str(broken))
                 self.machine.fail(transfer, refusal, now)
             invariants.check(self.machine.books.pool)
         except InvariantBroken as again:

@@ -5,12 +5,14 @@ Each has a table of its own. Here their rows become rows like those of drills.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Protocol
 
 from kvairlock.drills import faults
+from kvairlock.drills.cleanup import ended
 from kvairlock.drills.rows import DrillRun, Row, RunEvidence
+from kvairlock.drills.table_row import TableRow
 from kvairlock.drills.versions import run as versions
 
 FAULT, VERSION = "fault:", "versions:"
@@ -19,48 +21,28 @@ FAULT, VERSION = "fault:", "versions:"
 Tell = Callable[[str], None]
 
 
-class Beside(Protocol):
-    """A row of another table."""
+def fault_names(only: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the names of rows of the fault matrix, as the command line takes them.
 
-    @property
-    def drill(self) -> str:
-        """Its name."""
-
-    @property
-    def round(self) -> str:
-        """Its table."""
-
-    @property
-    def guards_off(self) -> tuple[str, ...]:
-        """The guards that were off."""
-
-    @property
-    def held(self) -> bool:
-        """Whether all was as it must be."""
-
-    @property
-    def failed_as_expected(self) -> bool | None:
-        """Whether it has failed as it must; None where the guards were on."""
-
-    @property
-    def expected(self) -> str:
-        """What had to be seen."""
-
-    @property
-    def saw(self) -> str:
-        """What was seen."""
-
-    @property
-    def seconds(self) -> float:
-        """How long it took."""
+    Args:
+        only: Names or shell patterns, without `fault:`; all if empty.
+    """
+    return tuple(f"{FAULT}{name}" for name in _matching(faults.names(), only))
 
 
-def names() -> tuple[str, ...]:
-    """Return the names of all rows, as the command line takes them."""
-    return (
-        *(f"{FAULT}{name}" for name in faults.names()),
-        *(f"{VERSION}{name}" for name in versions.names()),
-    )
+def version_names(only: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the names of rows of the table of versions, as the command line takes them.
+
+    Args:
+        only: Names or shell patterns, without `versions:`; all if empty.
+    """
+    return tuple(f"{VERSION}{name}" for name in _matching(versions.names(), only))
+
+
+def _matching(names: Iterable[str], only: Collection[str]) -> Iterator[str]:
+    for name in names:
+        if not only or any(fnmatchcase(name, pattern) for pattern in only):
+            yield name
 
 
 def run_faults(seed: int, folder: Path, only: Collection[str], tell: Tell) -> DrillRun:
@@ -94,15 +76,15 @@ def run_versions(seed: int, folder: Path, only: Collection[str], tell: Tell, old
     return _as_run(seed, versions.run_versions(old, tell, folder, only), folder)
 
 
-def _as_run(seed: int, found: Iterable[Beside], folder: Path) -> DrillRun:
+def _as_run(seed: int, found: Iterable[TableRow], folder: Path) -> DrillRun:
     rows = tuple(map(_row, found))
     places = sorted(path for path in folder.rglob("evidence") if path.is_dir())
     evidence = (RunEvidence(str(path.parent.relative_to(folder.parent)), path) for path in places)
-    return DrillRun(seed, rows, (), (), tuple(evidence))
+    cleaned = ended(folder.name, [row.drill for row in rows], folder)
+    return DrillRun(seed, rows, (), (cleaned,), tuple(evidence))
 
 
-def _row(one: Beside) -> Row:
-    is_fine = one.held if one.failed_as_expected is None else one.failed_as_expected
+def _row(one: TableRow) -> Row:
     return Row(
         drill=one.drill,
         round=one.round,
@@ -112,9 +94,9 @@ def _row(one: Beside) -> Row:
         failed_as_expected=one.failed_as_expected,
         expected=one.expected,
         saw=one.saw,
-        refusal=None,
-        http_status=None,
+        refusal=one.refusal,
+        http_status=one.http_status,
         recorded_by="",
         seconds=one.seconds,
-        message="" if is_fine else one.saw,
+        message="" if one.ok else one.saw,
     )

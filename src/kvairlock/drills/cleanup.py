@@ -10,8 +10,10 @@ What a drill breaks on purpose is not put right again: its stack ends, and that 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,6 +61,23 @@ def gone(cleaned: Cleaned, pids: Iterable[int]) -> Cleaned:
     left = sum(Path(f"/proc/{pid}").exists() for pid in pids)
     figures = {**cleaned.figures, "processes_left": left}
     return replace(cleaned, figures=figures, verified=cleaned.verified and not left)
+
+
+def ended(place: str, drills: Iterable[str], folder: Path) -> Cleaned:
+    """Return what is left of stacks that others started, and that wrote below a folder.
+
+    Args:
+        place: What they are called.
+        drills: What was carried out there.
+        folder: Every process of theirs has it on its command line.
+    """
+    mine, left = os.fsencode(folder), 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            left += mine in (process / "cmdline").read_bytes()
+    figures = {"processes_left": left}
+    how = "the processes are gone, and their memory with them"
+    return Cleaned(place, tuple(drills), how, figures, not left)
 
 
 def _books(site: Site) -> dict[str, int]:

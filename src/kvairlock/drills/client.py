@@ -132,7 +132,7 @@ class GatewayClient:
 
     def __init__(self, url: str, keys: Mapping[str, str], operator: str) -> None:
         self.url, self._keys, self._operator = url, keys, operator
-        self._http = httpx.Client(base_url=url, timeout=TIMEOUT_S)
+        self._http = httpx.Client(base_url=url, timeout=TIMEOUT_S, trust_env=False)
 
     def ask(
         self,

@@ -199,7 +199,8 @@ def parse(text: str, where: str) -> DeploymentFile:
         where: For error messages.
 
     Raises:
-        DeploymentWrong: It is no TOML, a name is unknown or missing, or a tenant is named twice.
+        DeploymentWrong: It is no TOML, a name is unknown or missing, a tenant is named twice, or
+            the address is not one of plain HTTP, which is all that a gateway speaks.
     """
     try:
         said = msgspec.convert(tomllib.loads(text), DeploymentFile)
@@ -209,4 +210,6 @@ def parse(text: str, where: str) -> DeploymentFile:
         raise DeploymentWrong(f"{where}: {error}") from None
     if len({tenant.name for tenant in said.tenant}) != len(said.tenant):
         raise DeploymentWrong(f"{where}: a tenant is named twice")
+    if not said.gateway.url.startswith("http://"):
+        raise DeploymentWrong(f"{where}: gateway.url must begin with http://, as the gateway does")
     return said

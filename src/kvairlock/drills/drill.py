@@ -140,7 +140,8 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     def __str__(self) -> str:
         """Say it in words."""
-        why = f" ({self.reason} at {self.stage})" if self.reason else ""
+        where = f" at {self.stage}" if self.stage else ""
+        why = f" ({self.reason}{where})" if self.reason else ""
         record = f"; {self.recorded}" if self.recorded else ""
         return f"{self.request}: {SIGHTS[self.sight]}{why}{record}"
 

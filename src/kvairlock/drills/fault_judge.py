@@ -40,6 +40,7 @@ class Seen:
 
     Args:
         client: What the client got, in the table's words.
+        reply: The same as it came; None if the client had left.
         decode: How the request ended in decode's records.
         prefill: The same in prefill's.
         fence: On which evidence its window was fenced; None if that is not recorded.
@@ -49,6 +50,7 @@ class Seen:
     """
 
     client: str
+    reply: Reply | None
     decode: str
     prefill: str
     fence: str | None

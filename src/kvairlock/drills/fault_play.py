@@ -142,8 +142,10 @@ class Play:
     def _seen(self, scene: Scene, client: str, client_ms: int | None, next_ms: int) -> Seen:
         self._bench.wait_for_records(P0, D0)
         journal, request = self._bench.journal, scene.request
+        has_left = isinstance(self._row.rule.client, Left)
         return Seen(
             client=client,
+            reply=None if has_left else scene.call.result(),
             decode=judge.ending(journal, request, D0),
             prefill=judge.ending(journal, request, P0),
             fence=judge.fence(journal, request),

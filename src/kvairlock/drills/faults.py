@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 from kvairlock.core.guards import Guard
@@ -19,37 +18,13 @@ from kvairlock.drills.fault_bench import TENANTS, Bench, Kind, started
 from kvairlock.drills.fault_play import Play
 from kvairlock.drills.fault_table import FaultTable, Row, shipped
 from kvairlock.drills.stack import DrillFailed, Keys, make_keys, workplace
+from kvairlock.drills.table_row import TableRow
 
 ROUND = "faults"
 PROOF = Kind(LandingPolicy.DIRECT, frozenset({Guard.DRAIN}))
 """Where the window is the pool and nothing waits for a writer, rows have to fail."""
 PROVES = "prefill-long-stop-draining"
 """The row that is carried out there: its writer goes on when the pages are another's."""
-
-
-@dataclass(frozen=True, slots=True)
-class FaultRow:
-    """One line of the report.
-
-    Args:
-        drill: Name of the row.
-        round: Always `faults`.
-        guards_off: The guards that were off.
-        held: Whether all was as the row says.
-        failed_as_expected: With a guard off, whether the row has failed, as it must; else None.
-        expected: What the row says.
-        saw: What was seen, and what of it is wrong.
-        seconds: How long it took.
-    """
-
-    drill: str
-    round: str
-    guards_off: tuple[str, ...]
-    held: bool
-    failed_as_expected: bool | None
-    expected: str
-    saw: str
-    seconds: float
 
 
 Progress = Callable[[str], None]
@@ -62,7 +37,7 @@ def names() -> tuple[str, ...]:
 
 def run_faults(
     progress: Progress, keep: Path | None = None, only: Collection[str] = ()
-) -> list[FaultRow]:
+) -> list[TableRow]:
     """Carry out the fault matrix, and the row that has to fail with a guard off.
 
     Args:
@@ -92,7 +67,7 @@ def run_rows(
     keys: Keys,
     folder: Path,
     progress: Progress,
-) -> list[FaultRow]:
+) -> list[TableRow]:
     """Carry out rows on one kind of stack.
 
     Args:
@@ -106,7 +81,7 @@ def run_rows(
     Raises:
         DrillFailed: A stack does not start.
     """
-    done: list[FaultRow] = []
+    done: list[TableRow] = []
     benches = _Benches(table, kind, keys, folder)
     with benches:
         for number, row in enumerate(rows, start=1):
@@ -146,15 +121,16 @@ class _Benches:
         self._open.close()
 
 
-def _carry_out(bench: Bench, row: Row, kind: Kind, table: FaultTable) -> FaultRow:
-    began_s = time.monotonic()
+def _carry_out(bench: Bench, row: Row, kind: Kind, table: FaultTable) -> TableRow:
+    began_s, reply = time.monotonic(), None
     try:
         seen = Play(bench, row, table.stack.short_ms).run()
+        reply = seen.reply
         wrong = judge.complaints(row, seen)
         saw = "; ".join((str(seen), *(f"BUT {what}" for what in wrong)))
     except DrillFailed as failed:
         wrong, saw = (str(failed),), f"BUT it could not be carried out: {failed}"
-    return FaultRow(
+    return TableRow(
         drill=f"fault:{row.cell.name}",
         round=ROUND,
         guards_off=tuple(sorted(map(str, kind.off))),
@@ -162,5 +138,7 @@ def _carry_out(bench: Bench, row: Row, kind: Kind, table: FaultTable) -> FaultRo
         failed_as_expected=bool(wrong) if kind.off else None,
         expected=judge.expected(row),
         saw=saw,
+        refusal=reply.refusal if reply else None,
+        http_status=(reply.status or None) if reply else None,
         seconds=round(time.monotonic() - began_s, 2),
     )

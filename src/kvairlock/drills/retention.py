@@ -67,13 +67,18 @@ class Retention:
         """
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise RetentionWrong(f"{folder}: is not an empty folder")
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
         due = int(now_unix_s) + hours * SECONDS_PER_H
         note = Note(secrets.token_hex(8), str(folder.resolve()), due)
         text = msgspec.json.encode(note).decode() + "\n"
         write_private(self._place / f"{note.id}.json", text)
         write_private(folder / NOTE, text)
         return note
+
+    def forget(self, note: Note) -> None:
+        """Take note that the data was deleted."""
+        (self._place / f"{note.id}.json").unlink(missing_ok=True)
 
     def kept(self) -> tuple[Note, ...]:
         """Return what is noted, by when it is due."""
@@ -90,7 +95,7 @@ class Retention:
             folder = Path(note.folder)
             if not folder.is_symlink() and _read(folder / NOTE) == note:
                 shutil.rmtree(folder)
-            (self._place / f"{note.id}.json").unlink()
+            self.forget(note)
         return tuple(due)
 
     def _notes(self) -> Iterator[Note]:

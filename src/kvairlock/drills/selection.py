@@ -1,12 +1,15 @@
 """Which drills are carried out: by name, by round and level, or by what a change puts at risk.
 
-A map of paths says which drills a change calls for. A path that it does not know calls for all.
+A map of paths says which drills a change calls for, and which of the tables beside them. A path
+that it does not know calls for everything.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from fnmatch import fnmatchcase
 from importlib.resources import files
 from typing import Annotated, Literal
@@ -18,6 +21,13 @@ from kvairlock.core.errors import KvairlockError
 from kvairlock.drills.drill import Drill, Level, Round
 
 FILE = files("kvairlock.drills") / "library" / "risk.toml"
+
+
+class Table(StrEnum):
+    """What stands beside the drills."""
+
+    FAULTS = "faults"
+    VERSIONS = "versions"
 
 
 class RiskWrong(KvairlockError):
@@ -35,6 +45,7 @@ class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         drills: Names of drills, `all`, or `none`.
         rounds: All drills of these rounds too.
         levels: All drills of these levels too.
+        tables: What stands beside the drills and is called for too.
     """
 
     paths: Annotated[tuple[str, ...], Meta(min_length=1)]
@@ -42,6 +53,7 @@ class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     drills: tuple[str, ...] | Literal["all", "none"]
     rounds: tuple[Round, ...] = ()
     levels: tuple[Level, ...] = ()
+    tables: tuple[Table, ...] = ()
 
     def matches(self, path: str) -> bool:
         """Return whether a path is one of these."""
@@ -64,15 +76,20 @@ class Risk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     line: tuple[Line, ...]
 
-    def called_for(self, path: str, drills: Iterable[Drill]) -> tuple[Drill, ...]:
-        """Return the drills that a change to one path calls for.
+    def calls_for(self, path: str, drill: Drill) -> bool:
+        """Return whether a change to one path calls for a drill.
 
         Args:
             path: From the root of the repository.
-            drills: Those that there are.
+            drill: The drill.
         """
         line = self.line_for(path)
-        return tuple(drill for drill in drills if line is None or line.calls_for(drill))
+        return line is None or line.calls_for(drill)
+
+    def tables_for(self, path: str) -> tuple[Table, ...]:
+        """Return what a change to one path calls for beside the drills."""
+        line = self.line_for(path)
+        return tuple(Table) if line is None else line.tables
 
     def line_for(self, path: str) -> Line | None:
         """Return the line that a path is under, or None: then nothing is known of it."""
@@ -95,19 +112,36 @@ def risk(text: str | None = None) -> Risk:
         raise RiskWrong(f"the map of paths to drills: {error}") from None
 
 
-def called_for(paths: Iterable[str], drills: Sequence[Drill]) -> tuple[Drill, ...]:
-    """Return the drills that a change to some paths calls for, in their order.
+@dataclass(frozen=True, slots=True)
+class Called:
+    """What a change calls for.
+
+    Args:
+        drills: The drills, in their order.
+        tables: What stands beside them.
+    """
+
+    drills: tuple[Drill, ...]
+    tables: frozenset[Table]
+
+
+def called_for(
+    paths: Collection[str], drills: Iterable[Drill], known: Risk | None = None
+) -> Called:
+    """Return what a change to some paths calls for.
 
     Args:
         paths: From the root of the repository.
         drills: Those that there are.
+        known: The map of paths; None for that of the package.
 
     Raises:
         RiskWrong: The map of paths cannot be used.
     """
-    known = risk()
-    wanted = {drill.name for path in paths for drill in known.called_for(path, drills)}
-    return tuple(drill for drill in drills if drill.name in wanted)
+    map_ = known or risk()
+    chosen = (drill for drill in drills if any(map_.calls_for(path, drill) for path in paths))
+    tables = (table for path in paths for table in map_.tables_for(path))
+    return Called(tuple(chosen), frozenset(tables))
 
 
 def narrowed(

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ from kvairlock.wire.keys import Keyring
 
 WAIT_S = 30.0
 LOOK_S = 0.01
+ENDS = (signal.SIGINT, signal.SIGTERM)
+"""What tells a command to end."""
 
 Found = TypeVar("Found")
 
@@ -186,20 +189,44 @@ def running(settings: str, keys: Keys, folder: Path) -> Iterator[Running]:
     words = ["serve", "--config", str(config), "--port", "0", "--keys", str(keys.file)]
     words += ["--cluster-key", str(keys.cluster), "--state", str(folder)]
     words += ["--evidence", str(folder / "evidence"), "--ready-file", str(ready)]
-    with log.open("w") as said:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "kvairlock", *words],
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=subprocess.STDOUT,
-            env=_environment(),
-        )
+    process: subprocess.Popen[bytes] | None = None
     try:
-        wait_for("the stack to start", lambda: _is_up(process, ready, log))
+        with log.open("w") as said, _undisturbed():
+            process = subprocess.Popen(
+                [sys.executable, "-m", "kvairlock", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                env=_environment(),
+            )
+        serving = process
+        wait_for("the stack to start", lambda: _is_up(serving, ready, log))
         facts = json.loads(ready.read_text())
         yield Running(facts["url"], Path(facts["evidence"]), facts["pids"], log, ready)
     finally:
-        _stop(process)
+        if process is not None:
+            _stop(process)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Who tells this process to end meanwhile is heard afterwards.
+
+    A signal in the middle of a start would leave a process that nobody knows and nobody stops. The
+    child is not affected: what is handled here has its default there.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are handled in the main thread only
+        return
+    heard: list[int] = []
+    before = {end: signal.signal(end, lambda number, _: heard.append(number)) for end in ENDS}
+    try:
+        yield
+    finally:
+        for end, handler in before.items():
+            signal.signal(end, handler)
+        for number in heard:
+            signal.raise_signal(number)
 
 
 def _is_up(process: subprocess.Popen[bytes], ready: Path, log: Path) -> bool | None:

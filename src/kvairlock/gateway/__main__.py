@@ -11,6 +11,7 @@ import anyio
 
 from kvairlock.core.errors import KvairlockError
 from kvairlock.engine.model import UnknownModel, load_tokenizer
+from kvairlock.gateway.breaker_file import StateUnusable
 from kvairlock.gateway.keys import ApiKeys
 from kvairlock.gateway.server import Process, listen, serve
 from kvairlock.runtime import lifetime
@@ -35,6 +36,10 @@ def main() -> int:
         return CANNOT_START
     try:
         anyio.run(serve, process, evidence, lifetime.say_ready)
+    except StateUnusable as error:
+        evidence.close()
+        print(f"kvairlock.gateway: cannot start: {error}", file=sys.stderr)
+        return CANNOT_START
     except BaseException:
         evidence.close(in_order=False)
         raise

@@ -59,6 +59,11 @@ class Attempts:
         """Tenant, request and the present attempt."""
         return Owner(self._principal.tenant, self._request_id, self.number)
 
+    @property
+    def answered(self) -> int:
+        """The attempt that is answered: the last one that got to its nodes."""
+        return self._sent.owner.attempt
+
     def begin(self) -> Flight | Refusal:
         """Send the request to its nodes, or say why that can't be."""
         sent = self._send(self._choose())
@@ -108,7 +113,9 @@ class Attempts:
         if self._forced is not None or self._believed is not None:
             return False
         route = self._choose()
-        if isinstance(route, Refusal) or not self._parts.retries.spend(refusal, self.number):
+        if isinstance(route, Refusal):
+            return False
+        if not self._parts.retries.spend(self._principal.tenant, refusal, self.number):
             return False
         before, evidence = self.owner, self._parts.evidence
         self.number += 1

@@ -3,8 +3,9 @@
     routes --refuses?--> breakers <--failed-- desk: ends that nodes state
     reports --seen-----> breakers --> evidence, the file in the state directory
 
-Whatever changes is written before it is acted on. What cannot be written does not close a breaker:
-after a restart nobody would know that it was ever open.
+Whatever changes is written before it is acted on, and a gateway that cannot write does not start.
+What cannot be written later does not close a breaker, since after a restart nobody would know that
+it was ever open; and whoever looks is told that it is not kept.
 """
 
 from __future__ import annotations
@@ -20,14 +21,22 @@ from kvairlock.core.errors import Misuse, Reason, Refusal, Stage
 from kvairlock.core.promise.breaker import ADMITS, Breaker, BreakerState, Kept, Traffic
 from kvairlock.core.promise.conditions import Condition, Conditions, Opening
 from kvairlock.core.promise.trial import RecoveryRecord, RouteMoment
-from kvairlock.core.terms import Route
-from kvairlock.gateway.breaker_file import BreakerFile, Unreadable
+from kvairlock.core.terms import NodeName, Route
+from kvairlock.gateway.breaker_file import BreakerFile, StateUnusable, Unreadable
 from kvairlock.runtime import clock
 from kvairlock.sink.jsonl import JsonLines, Value
 
 log = structlog.get_logger("kvairlock.gateway")
 
 CHANGED = "a node of the route is another one than in the trial"
+TOLD_CHARACTERS_MAX = 1000
+"""Of what is kept for people: nodes have a part in it, and the file has a bound."""
+
+
+def shorten(text: str) -> str:
+    """Return what is kept of a text."""
+    over = len(text) > TOLD_CHARACTERS_MAX
+    return f"{text[: TOLD_CHARACTERS_MAX - 3]}..." if over else text
 
 
 class Breakers:
@@ -38,6 +47,9 @@ class Breakers:
         conditions: When a breaker opens.
         file: Where they are kept.
         evidence: Where it is recorded that one opens or closes.
+
+    Raises:
+        StateUnusable: They cannot be kept.
     """
 
     def __init__(
@@ -49,10 +61,13 @@ class Breakers:
     ) -> None:
         self._file, self._evidence = file, evidence
         self._breakers: dict[Route, Breaker] = {}
-        self._unwritten = False
+        self._unwritten = ""
         for route, kept in file.read(routes).items():
             self._breakers[route] = _restored(conditions, kept)
             self._tell_start(route)
+        self._write()
+        if self._unwritten:
+            raise StateUnusable(f"breakers cannot be kept: {file.path}: {self._unwritten}")
 
     def __getitem__(self, route: Route) -> Kept:
         """Return what is to be said of a route's breaker now."""
@@ -63,19 +78,37 @@ class Breakers:
         """What is to be said of all breakers now."""
         return {route: breaker.kept for route, breaker in self._breakers.items()}
 
+    @property
+    def unkept(self) -> str:
+        """Why their present state is not in the file; empty if it is."""
+        return self._unwritten
+
     def refuses(self, route: Route, traffic: Traffic) -> Refusal | None:
-        """Return why a route takes no request of a kind; None if its breaker lets it through."""
+        """Return why a route takes no request of a kind; None if its breaker lets it through.
+
+        Clients are told condition, time and count. What else there is to say, and the names of
+        nodes, are for operators, whose drills alone may name a route.
+        """
         kept = self[route]
         if traffic in ADMITS[kept.state]:
             return None
-        message = f"the route {route} takes no requests: {explained(kept)}"
+        if traffic is Traffic.DRILL:
+            message = f"the route {route} takes no requests: {explained(kept)}"
+        else:
+            message = f"a route takes no requests: {outlined(kept)}"
         refusal = Refusal(Reason.ROUTE_CLOSED, Stage.GATEWAY, message)
         if (why := kept.opening) is None:
             return refusal
         return replace(refusal, asked=why.count, limit=why.limit, limit_name=why.condition.value)
 
+    def misbehaved(self, node: NodeName, refusal: Refusal) -> None:
+        """Take note that a node broke the protocol, on all its routes."""
+        for route in self._breakers:
+            if node in (route.prefill, route.decode):
+                self.failed(route, refusal)
+
     def failed(self, route: Route, refusal: Refusal) -> None:
-        """Take note of an end that a node of a route stated."""
+        """Take note that a request did not end as it should on a route."""
         now, unix_s = clock.now(), int(time.time())
         self._change(route, lambda breaker: breaker.failed(refusal, now, unix_s))
 
@@ -89,8 +122,8 @@ class Breakers:
 
     def open(self, route: Route, condition: Condition, detail: str) -> None:
         """Open a breaker for what is no end of a request."""
-        unix_s = int(time.time())
-        self._change(route, lambda breaker: breaker.open(condition, unix_s, detail))
+        unix_s, told = int(time.time()), shorten(detail)
+        self._change(route, lambda breaker: breaker.open(condition, unix_s, told))
 
     def try_out(self, route: Route, moment: RouteMoment) -> None:
         """Begin a trial, or go on with the one of this moment.
@@ -106,6 +139,7 @@ class Breakers:
         Raises:
             Misuse: There is no trial, or the record is about another moment.
         """
+        record = replace(record, facts=tuple(map(shorten, record.facts)))
         self._change(route, lambda breaker: breaker.put_on_record(record))
         fields: dict[str, Value] = {
             "route": str(route),
@@ -149,10 +183,10 @@ class Breakers:
         try:
             self._file.write(self.all)
         except OSError as error:
-            self._unwritten = True
+            self._unwritten = error.strerror or type(error).__name__
             log.error("breakers cannot be kept", file=str(self._file.path), reason=str(error))
         else:
-            self._unwritten = False
+            self._unwritten = ""
 
     def _record(
         self, route: Route, before: BreakerState, after: Kept, detail: str | None = None
@@ -177,7 +211,13 @@ _EVENTS = {
 
 
 def explained(kept: Kept) -> str:
-    """Say for people in which state a breaker is, and when and why it opened last."""
+    """Say for operators in which state a breaker is, and when and why it opened last."""
+    said, opening = outlined(kept), kept.opening
+    return f"{said}: {opening.detail}" if opening is not None and opening.detail else said
+
+
+def outlined(kept: Kept) -> str:
+    """Say the same for anybody, without what an operator or a node has said about it."""
     is_now, opening = kept.state.value.replace("_", "-"), kept.opening
     if opening is None:
         return f"its breaker is {is_now}, it never opened"
@@ -185,7 +225,7 @@ def explained(kept: Kept) -> str:
     said = f"its breaker is {is_now}, it opened at {at} on the condition `{opening.condition}`"
     if opening.reason is not None:
         said += f" ({opening.count} of {opening.limit}, {opening.reason} at {opening.stage})"
-    return f"{said}: {opening.detail}" if opening.detail else said
+    return said
 
 
 def _restored(conditions: Conditions, kept: Kept | Unreadable) -> Breaker:

@@ -7,6 +7,9 @@
 An end always comes: from the decode node, because that node is lost, or because all deadlines of
 the request's stages have passed. A client that left is not waited for, but its request stays here
 until its end, because until then it loads its nodes.
+
+What a node states is attributed first (`attribution`): the client and the witness are told the
+same, whoever's doing it is.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -31,8 +35,10 @@ from kvairlock.core.messages import (
     RequestTicket,
     Submit,
 )
+from kvairlock.core.promise.capacity import Demand
 from kvairlock.core.terms import NS_PER_MS, Instant, NodeName, Owner, Peer, Route, TransferId
 from kvairlock.gateway.asked import Asked
+from kvairlock.gateway.attribution import Voucher, attributed, gateway_lost, misbehaved
 from kvairlock.gateway.errors import refusal_of
 from kvairlock.gateway.mailbox import Mailbox
 from kvairlock.gateway.nodes import NodeDown, OutboxFull
@@ -50,6 +56,8 @@ PART_BYTES = 160
 
 FINISHES = frozenset({"", "stop", "length"})
 
+OVERDUE = "the decode node reported no end in time"
+
 
 class Post(Protocol):
     """The way to the nodes."""
@@ -65,10 +73,13 @@ class Post(Protocol):
 
 
 class Witness(Protocol):
-    """Who is told how requests end by what their nodes state."""
+    """Who is told how requests end by what their nodes do."""
 
     def failed(self, route: Route, refusal: Refusal) -> None:
-        """Take note of an end that a node of a route stated."""
+        """Take note that a request did not end as it should on a route."""
+
+    def misbehaved(self, node: NodeName, refusal: Refusal) -> None:
+        """Take note that a node broke the protocol, on all its routes."""
 
 
 def weight_bytes(chunk: Chunk) -> int:
@@ -91,8 +102,9 @@ class Flight:
     Args:
         owner: Tenant, request, attempt.
         route: Its prefill and decode node.
-        choices: How many answers it gets.
+        demand: What it needs from the route.
         ticket: The ticket that the gateway signed for it.
+        voucher: Who vouches for what was sent.
         due: When all its deadlines have passed.
         state: Whether its client is still there.
         arrived: Chunks, then one `Ended`.
@@ -101,8 +113,9 @@ class Flight:
 
     owner: Owner
     route: Route
-    choices: int
+    demand: Demand
     ticket: bytes
+    voucher: Voucher
     due: Instant
     state: FlightState = FlightState.OPEN
     arrived: Mailbox[Chunk | Ended] = field(default_factory=Mailbox)
@@ -125,7 +138,12 @@ class Flight:
         if self.state is not FlightState.OPEN:
             return
         refusal = Refusal(reason, Stage.GATEWAY, message)
-        self.arrived.put(Ended(self.owner.transfer, end_for(reason), refusal, 0, 0, 0))
+        self.arrived.put(Ended(self.owner.transfer, end_for(reason), refusal, 0, 0, 0, None))
+
+
+def _nothing_is_known(route: Route, demand: Demand) -> Refusal | None:
+    """Confirm no refusal: nobody knows what nodes report."""
+    return None
 
 
 class Desk:
@@ -137,7 +155,8 @@ class Desk:
         ticket_s: Seconds for which a ticket is good.
         nodes: The way to the nodes.
         evidence: Records what was sent and what was ignored.
-        witness: Told of every end that a node states, also after its client has left; or None.
+        witness: Told of every end that nodes bring about, also after the client has left; or None.
+        exceeds: Says why a route cannot hold a demand by what its nodes report now.
     """
 
     def __init__(
@@ -148,13 +167,14 @@ class Desk:
         nodes: Post,
         evidence: JsonLines,
         witness: Witness | None = None,
+        exceeds: Callable[[Route, Demand], Refusal | None] = _nothing_is_known,
     ) -> None:
         self._ring = ring
         self._limits = limits
         self._ticket_s = ticket_s
         self._nodes = nodes
         self._evidence = evidence
-        self._witness = witness
+        self._witness, self._exceeds = witness, exceeds
         self._flights: dict[TransferId, Flight] = {}
 
     def __len__(self) -> int:
@@ -196,7 +216,8 @@ class Desk:
             return Refusal(Reason.PEER_LOST, Stage.GATEWAY, str(error))
         except OutboxFull as error:
             return Refusal(Reason.CAPACITY, Stage.GATEWAY, str(error))
-        flight = Flight(owner, route, request.n, ticket, self._due())
+        voucher = Voucher.GATEWAY if believed is None else Voucher.DRILL
+        flight = Flight(owner, route, request.demand, ticket, voucher, self._due())
         self._flights[owner.transfer] = flight
         return flight
 
@@ -219,8 +240,9 @@ class Desk:
             self._ignore(flight, message, f"{node} does not serve it")
         elif isinstance(message, Ended):
             del self._flights[message.transfer]
-            flight.arrived.put(_as_its_client_is_told(flight, message))
-            self._tell(flight, message)
+            ended = self._attributed(flight, message)
+            flight.arrived.put(ended)
+            self._tell(flight, ended)
         else:
             self._take(flight, message)
 
@@ -229,7 +251,14 @@ class Desk:
         gone = [flight for flight in self._flights.values() if flight.route.decode == node]
         for flight in gone:
             del self._flights[flight.owner.transfer]
-            flight.end(Reason.PEER_LOST, f"{node} was lost while it served the request")
+            message = f"{node} was lost while it served the request"
+            flight.end(Reason.PEER_LOST, message)
+            self._blame(flight, Refusal(Reason.PEER_LOST, Stage.GATEWAY, message))
+
+    def misbehaves(self, node: NodeName, reason: Reason) -> None:
+        """Hold against all routes of a node what it said and no node says."""
+        if self._witness is not None:
+            self._witness.misbehaved(node, misbehaved(reason))
 
     def close(self) -> None:
         """End all requests: this process ends, and their clients are to be told why."""
@@ -241,12 +270,17 @@ class Desk:
     async def sweep(self) -> None:
         """End what is overdue, until cancelled."""
         while True:
+            looked_at = clock.now()
+            await anyio.sleep(self._limits.beat_ms / 1000)
+            # A process that stood still has not listened: that nothing was heard says nothing.
+            listened = clock.elapsed_ms(looked_at) < self._limits.lost_ms
             now = clock.now()
             for flight in [f for f in self._flights.values() if f.due <= now]:
                 self._cancel(flight)
                 del self._flights[flight.owner.transfer]
-                flight.end(Reason.TIMEOUT, "the decode node reported no end in time")
-            await anyio.sleep(self._limits.beat_ms / 1000)
+                flight.end(Reason.TIMEOUT, OVERDUE)
+                if listened:
+                    self._blame(flight, Refusal(Reason.MISSING_EVIDENCE, Stage.GATEWAY, OVERDUE))
 
     def _due(self) -> Instant:
         stages = self._limits
@@ -279,7 +313,7 @@ class Desk:
         return tickets.sign(self._ring, ticket)
 
     def _take(self, flight: Flight, chunk: Chunk) -> None:
-        if not 0 <= chunk.choice < flight.choices or chunk.finish not in FINISHES:
+        if not 0 <= chunk.choice < flight.demand.choices or chunk.finish not in FINISHES:
             raise PeerMisbehaved(Reason.MALFORMED, "a chunk of no choice, or of no known finish")
         if flight.state is not FlightState.OPEN:
             return
@@ -293,31 +327,35 @@ class Desk:
         with suppress(NodeDown):
             self._nodes.post(flight.route.decode, Cancel(flight.owner.transfer))
 
+    def _attributed(self, flight: Flight, ended: Ended) -> Ended:
+        """Return an end with its refusal as whose doing that is."""
+        if ended.refusal is None:
+            return ended
+        if ended.refusal.reason is not Reason.CANCELLED:
+            over = self._exceeds(flight.route, flight.demand)
+            refusal = attributed(ended.refusal, flight.voucher, over)
+        elif flight.state is FlightState.OPEN:
+            refusal = gateway_lost()
+        else:
+            return ended
+        return replace(ended, end=end_for(refusal.reason), refusal=refusal)
+
     def _tell(self, flight: Flight, ended: Ended) -> None:
+        """Tell the witness of what failed, also of what decode then made up for itself."""
+        if ended.recovered_from is not None:
+            self._blame(flight, ended.recovered_from)
         refusal = refusal_of(ended)
         as_asked = flight.state is FlightState.LEFT and ended.end is End.CANCELLED
-        if refusal is not None and self._witness is not None and not as_asked:
+        if refusal is not None and not as_asked:
+            self._blame(flight, refusal)
+
+    def _blame(self, flight: Flight, refusal: Refusal) -> None:
+        if self._witness is not None:
             self._witness.failed(flight.route, refusal)
 
     def _ignore(self, flight: Flight, message: Message, reason: str) -> None:
         fields = {"message": type(message).__name__.lower(), "reason": reason}
         self._evidence.record("message_ignored", flight.owner, fields)
-
-
-def _as_its_client_is_told(flight: Flight, ended: Ended) -> Ended:
-    """Return an end as it is for a client that is still there: not that it has left.
-
-    Decode ends the requests of a gateway that it has lost as cancelled. A gateway that stood still
-    may hear of that before it counts the node as lost.
-    """
-    refusal = ended.refusal
-    if flight.state is not FlightState.OPEN or refusal is None:
-        return ended
-    if refusal.reason is not Reason.CANCELLED:
-        return ended
-    message = f"{flight.route.decode} lost the gateway while it served the request"
-    lost = Refusal(Reason.PEER_LOST, Stage.GATEWAY, message)
-    return replace(ended, end=end_for(lost.reason), refusal=lost)
 
 
 def _submit(owner: Owner, request: Asked, route: Route, tokens: bytes, ticket: bytes) -> Submit:

@@ -170,8 +170,8 @@ class Exchange:
     async def _answer(self, attempts: Attempts, request: Asked) -> None:
         answer = Answer(self._request_id, request, self._endpoint.shape)
         arrived = await attempts.first()
-        if attempts.number > FIRST:
-            self._answer_headers[ATTEMPT_HEADER] = str(attempts.number)
+        if attempts.answered > FIRST:
+            self._answer_headers[ATTEMPT_HEADER] = str(attempts.answered)
         if request.stream and isinstance(arrived, Chunk):
             await self._stream(attempts, answer, arrived)
             return

@@ -18,15 +18,26 @@ import anyio
 import structlog
 
 from kvairlock.core.errors import KvairlockError, Misuse, PeerIncompatible, PeerMisbehaved, Reason
-from kvairlock.core.messages import Beat, Chunk, Ended, Inspect, Message, NodeStatus, Submit
+from kvairlock.core.messages import (
+    Beat,
+    Chunk,
+    Ended,
+    Inspect,
+    Message,
+    NodeStatus,
+    Rehearsed,
+    Submit,
+)
 from kvairlock.core.terms import NodeName, Owner, Peer, Role
 from kvairlock.gateway.mailbox import Mailbox
+from kvairlock.gateway.rehearsals import Rehearsals
 from kvairlock.gateway.reports import Belief, NodeState
 from kvairlock.gateway.routes import Routes
 from kvairlock.runtime import clock
 from kvairlock.runtime.link import ChannelClosed, Identity, Link, dial
 from kvairlock.runtime.settings import LimitSettings
 from kvairlock.sink.jsonl import JsonLines
+from kvairlock.wire.frames import Nonsense
 
 BACKOFF_FIRST_MS = 50
 BACKOFF_LAST_MS = 1_000
@@ -66,6 +77,9 @@ class Receiver(Protocol):
 
     def lose(self, node: NodeName) -> None:
         """Take note that the node and what it did is gone."""
+
+    def misbehaves(self, node: NodeName, reason: Reason) -> None:
+        """Take note that the node itself said what no node says; `lose` follows."""
 
 
 class Connection:
@@ -122,6 +136,7 @@ class Nodes:
         self._routes = routes
         self._evidence = evidence
         self._open: dict[NodeName, Connection] = {}
+        self.rehearsals = Rehearsals()
 
     async def run(self, receiver: Receiver) -> None:
         """Keep a channel to each node until cancelled."""
@@ -218,6 +233,7 @@ class Nodes:
         try:
             await self._until_closed(
                 name,
+                receiver,
                 partial(self._read, connection, receiver),
                 connection.write,
                 partial(connection.beat, self._limits),
@@ -226,7 +242,9 @@ class Nodes:
             del self._open[name]
             await link.close()
 
-    async def _until_closed(self, name: NodeName, *parts: Callable[[], Awaitable[None]]) -> None:
+    async def _until_closed(
+        self, name: NodeName, receiver: Receiver, *parts: Callable[[], Awaitable[None]]
+    ) -> None:
         async with anyio.create_task_group() as tasks:
 
             async def run(part: Callable[[], Awaitable[None]]) -> None:
@@ -236,6 +254,8 @@ class Nodes:
                     pass
                 except (PeerMisbehaved, PeerIncompatible) as error:
                     self._refuse(name, error)
+                    if isinstance(error, Nonsense):
+                        receiver.misbehaves(name, error.reason)
                 tasks.cancel_scope.cancel()
 
             for part in parts:
@@ -247,16 +267,24 @@ class Nodes:
             connection.heard_at = clock.now()
             if file is not None:
                 os.close(file)
-            match message:
-                case Chunk() | Ended():
-                    receiver.deliver(connection.name, message)
-                case NodeStatus():
-                    self._heard(connection, message)
-                case Beat():
-                    pass
-                case _:
-                    kind = type(message).__name__
-                    raise PeerMisbehaved(Reason.MALFORMED, f"{kind} is not for a gateway")
+            try:
+                self._take(connection, message, receiver)
+            except PeerMisbehaved as error:
+                raise Nonsense(error.reason, str(error)) from None
+
+    def _take(self, connection: Connection, message: Message, receiver: Receiver) -> None:
+        match message:
+            case Chunk() | Ended():
+                receiver.deliver(connection.name, message)
+            case NodeStatus():
+                self._heard(connection, message)
+            case Rehearsed():
+                self.rehearsals.heard(connection.name, message)
+            case Beat():
+                pass
+            case _:
+                kind = type(message).__name__
+                raise PeerMisbehaved(Reason.MALFORMED, f"{kind} is not for a gateway")
 
     def _heard(self, connection: Connection, status: NodeStatus) -> None:
         peer, report = connection.link.peer, status.report

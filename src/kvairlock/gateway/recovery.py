@@ -29,16 +29,27 @@ from kvairlock.core.terms import Instant, NodeName, Route
 from kvairlock.gateway.nodes import NodeDown
 from kvairlock.gateway.parameters import PROMPT_TOKENS_MAX
 from kvairlock.gateway.parts import Parts
-from kvairlock.gateway.replay import Answer, replay
+from kvairlock.gateway.replay import SAYS_NOTHING, Answer, replay
 from kvairlock.runtime import clock
 from kvairlock.runtime.settings import GATEWAY_NAME
 
 LOOK_S = 0.01
 NOTHING = "its breaker is closed, there is nothing to recover"
 SILENT = "a node of the route does not report"
-NO_BOUNDARY = "no limit of its nodes can be asked for"
 NOT_REPLAYED = "the boundary is not replayed yet"
 TRIAL_ENDED = "the trial has ended, so nothing more is put on record"
+
+OF_THE_PROMISE = frozenset(
+    {
+        ViolationKind.NO_ROUTE,
+        ViolationKind.CONTEXT_OVER_ROUTE,
+        ViolationKind.OUTPUT_OVER_CONTEXT,
+        ViolationKind.CLASS_OVER_CONTEXT,
+        ViolationKind.CLASS_OVER_ROUTES,
+    }
+)
+"""Violations that stand against every route, whichever they name: requests are routed by length, so
+one that no route holds is said of the longest alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +125,8 @@ class Recovery:
         reports = self._reports()
         if not reports.whole:
             raise Misuse(SILENT)
-        found = boundaries(*reports.reports)
-        return tuple(b for b in found if b.demand.prompt_tokens <= PROMPT_TOKENS_MAX)
+        prefill, decode = reports.reports
+        return boundaries(prefill, decode, PROMPT_TOKENS_MAX)
 
     def corrected(self) -> Finding:
         """Look whether the commitment holds for the route, and the path is no longer entered."""
@@ -140,12 +151,14 @@ class Recovery:
     async def refuses(self) -> Finding:
         """Ask the nodes for more than they hold; what they do not refuse opens the breaker."""
         came = await replay(self._parts, self._route, self._tenant, self.boundaries())
-        failed = [str(r) for r in came if r.answer not in (Answer.REFUSED, Answer.UNSENT)]
+        against = [r for r in came if r.answer is not Answer.REFUSED]
+        failed = [str(r) for r in against if r.answer not in SAYS_NOTHING]
         if failed:
             self._parts.breakers.open(self._route, Condition.TRIAL, "; ".join(failed))
-        lacks = tuple(str(r) for r in came if r.answer is not Answer.REFUSED)
-        if not came:
-            lacks = (NO_BOUNDARY,)
+        asked = {r.boundary.node for r in came}
+        nodes = (self._route.prefill, self._route.decode)
+        unasked = (f"{node} was asked for nothing" for node in nodes if node not in asked)
+        lacks = (*map(str, against), *unasked)
         return Finding(RecordKind.REFUSES, tuple(map(str, came)), lacks)
 
     async def in_effect(self, moment: RouteMoment) -> Finding:
@@ -196,6 +209,8 @@ class Recovery:
         """Whether a violation says something against this route; too few routes are its cure."""
         if violation.kind is ViolationKind.CONCURRENCY_OVER_ROUTES:
             return False
+        if violation.kind in OF_THE_PROMISE:
+            return True
         of_route = violation.route in (None, str(self._route))
         return of_route and violation.node in (None, self._route.prefill, self._route.decode)
 
@@ -228,7 +243,8 @@ class Recovery:
 
 def _asks(boundary: Boundary) -> str:
     demand, must = boundary.demand, boundary.refusal
-    asked = f"prompt of {demand.prompt_tokens}, max_tokens {demand.max_tokens}"
+    ways = " and ".join(boundary.ways)
+    asked = f"prompt of {demand.prompt_tokens}, max_tokens {demand.max_tokens}, by {ways}"
     return (
         f"{asked}: {boundary.node} must refuse {must.asked} over {must.limit} ({must.limit_name})"
     )

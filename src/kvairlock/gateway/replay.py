@@ -1,6 +1,7 @@
 """Asks the nodes of a route for one token more than they hold, past the gateway's own check.
 
-    reports -> boundaries -> desk, as if the promise were larger than the pools again -> ends
+    reports -> boundaries -+-> desk, as if the promise were larger than the pools again -> ends
+                           +-> Rehearse: the node itself, also for what no request can meet
 
 The prompts are drawn and mean nothing. What is looked at is the receiver's own refusal: it must
 come from the node whose limit it is, with the figures of that node's report, and nothing may have
@@ -11,19 +12,19 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import anyio
 import numpy as np
 
 from kvairlock.core.errors import Refusal
-from kvairlock.core.messages import GREEDY, Chunk, Ended
-from kvairlock.core.promise.boundary import Boundary
+from kvairlock.core.messages import GREEDY, Chunk, Ended, Rehearse
+from kvairlock.core.promise.boundary import Boundary, Way
 from kvairlock.core.terms import Owner, Route
 from kvairlock.gateway.asked import Asked
-from kvairlock.gateway.desk import Flight
 from kvairlock.gateway.errors import refusal_of
+from kvairlock.gateway.nodes import NodeDown
 from kvairlock.gateway.parts import Parts
 from kvairlock.sink.jsonl import Value
 
@@ -40,10 +41,17 @@ class Answer(StrEnum):
     OTHERWISE = "otherwise"
     """It was refused, but not by that node, not for that, or not before something was computed."""
     ANSWERED = "answered"
+    """It was served, or would have been."""
     SILENT = "silent"
-    """No end came in time."""
+    """Nothing came in time."""
     UNSENT = "unsent"
     """It did not get to the nodes: that says nothing about them."""
+    NO_FORM = "no_form"
+    """The node speaks a version that has no form for the question: that says nothing about it."""
+
+
+SAYS_NOTHING = frozenset({Answer.UNSENT, Answer.NO_FORM})
+"""Answers that are no evidence, neither for a node nor against it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +60,21 @@ class Replayed:
 
     Args:
         boundary: What was asked, and how it must be refused.
+        way: How the node was asked.
         answer: What came of it.
         got: The refusal that came, if one did.
     """
 
     boundary: Boundary
+    way: Way
     answer: Answer
     got: Refusal | None = None
 
     def __str__(self) -> str:
         """Return it as a sentence with its figures."""
         must, node = self.boundary.refusal, self.boundary.node
-        asked = f"asked for {must.asked} tokens ({must.limit_name} is {must.limit}), {node}"
+        limit = f"{must.limit_name} is {must.limit}"
+        asked = f"by {self.way} asked for {must.asked} tokens ({limit}), {node}"
         if self.got is None:
             return f"{asked}: {self.answer}"
         got = self.got
@@ -74,7 +85,7 @@ class Replayed:
 async def replay(
     parts: Parts, route: Route, tenant: str, boundaries: Sequence[Boundary]
 ) -> tuple[Replayed, ...]:
-    """Ask for each boundary, all at one time, and return what came of them.
+    """Ask for each boundary in each of its ways, all at one time; return what came of them.
 
     Args:
         parts: The gateway.
@@ -82,44 +93,79 @@ async def replay(
         tenant: Whose requests they are: the operator's.
         boundaries: What to ask for.
     """
-    came: dict[Boundary, Replayed] = {}
+    asked = [(boundary, way) for boundary in boundaries for way in boundary.ways]
+    came: dict[tuple[Boundary, Way], Replayed] = {}
 
-    async def ask(boundary: Boundary) -> None:
+    async def ask(boundary: Boundary, way: Way) -> None:
         owner = Owner(tenant, f"replay-{secrets.token_hex(16)}", ATTEMPT)
-        came[boundary] = await _ask(parts, route, owner, boundary)
-        _record(parts, route, owner, came[boundary])
+        came[boundary, way] = await _WAYS[way](parts, route, owner, boundary)
+        _record(parts, route, owner, came[boundary, way])
 
     async with anyio.create_task_group() as tasks:
-        for boundary in boundaries:
-            tasks.start_soon(ask, boundary)
-    return tuple(came[boundary] for boundary in boundaries)
+        for boundary, way in asked:
+            tasks.start_soon(ask, boundary, way)
+    return tuple(came[each] for each in asked)
 
 
-async def _ask(parts: Parts, route: Route, owner: Owner, boundary: Boundary) -> Replayed:
+async def _by_request(parts: Parts, route: Route, owner: Owner, boundary: Boundary) -> Replayed:
     sent = parts.desk.submit(owner, NOBODY, _request(parts, boundary), route)
     if isinstance(sent, Refusal):
-        return Replayed(boundary, Answer.UNSENT, sent)
+        return Replayed(boundary, Way.REQUEST, Answer.UNSENT, sent)
     limits = parts.settings.limits
     try:
         # A refusal takes no longer than pages for the prompt may be waited for.
         with anyio.move_on_after((limits.queue_ms + limits.lost_ms) / 1000):
-            return _judged(boundary, await _first(sent))
-        return Replayed(boundary, Answer.SILENT)
+            return _ended(boundary, await sent.next())
+        return Replayed(boundary, Way.REQUEST, Answer.SILENT)
     finally:
         parts.desk.leave(sent)
 
 
-async def _first(flight: Flight) -> Chunk | Ended:
-    return await flight.next()
+async def _by_rehearsal(parts: Parts, route: Route, owner: Owner, boundary: Boundary) -> Replayed:
+    node, way = boundary.node, Way.REHEARSAL
+    question = _question(route, owner, boundary)
+    with parts.nodes.rehearsals.asking(node, question.name) as arrives:
+        try:
+            if not parts.nodes.can_say(node, Rehearse):
+                return Replayed(boundary, way, Answer.NO_FORM)
+            parts.nodes.post(node, question)
+        except NodeDown:
+            return Replayed(boundary, way, Answer.UNSENT)
+        with anyio.move_on_after(parts.settings.limits.lost_ms / 1000):
+            return _judged(boundary, way, (await arrives.get()).refusal)
+        return Replayed(boundary, way, Answer.SILENT)
 
 
-def _judged(boundary: Boundary, came: Chunk | Ended) -> Replayed:
-    got = refusal_of(came) if isinstance(came, Ended) else None
+_WAYS = {Way.REQUEST: _by_request, Way.REHEARSAL: _by_rehearsal}
+
+
+def _question(route: Route, owner: Owner, boundary: Boundary) -> Rehearse:
+    demand = boundary.demand
+    partner = route.decode if boundary.node == route.prefill else route.prefill
+    return Rehearse(
+        name=owner.transfer,
+        partner=partner,
+        prompt_tokens=demand.prompt_tokens,
+        max_tokens=demand.max_tokens,
+        choices=demand.choices,
+    )
+
+
+def _ended(boundary: Boundary, came: Chunk | Ended) -> Replayed:
+    if isinstance(came, Chunk):
+        return Replayed(boundary, Way.REQUEST, Answer.ANSWERED)
+    judged = _judged(boundary, Way.REQUEST, refusal_of(came))
+    idle = not came.computed_tokens and not came.generated_tokens
+    if judged.answer is Answer.REFUSED and not idle:
+        return replace(judged, answer=Answer.OTHERWISE)
+    return judged
+
+
+def _judged(boundary: Boundary, way: Way, got: Refusal | None) -> Replayed:
     if got is None:
-        return Replayed(boundary, Answer.ANSWERED)
-    idle = isinstance(came, Ended) and not came.computed_tokens and not came.generated_tokens
+        return Replayed(boundary, way, Answer.ANSWERED)
     same = _figures(got) == _figures(boundary.refusal)
-    return Replayed(boundary, Answer.REFUSED if same and idle else Answer.OTHERWISE, got)
+    return Replayed(boundary, way, Answer.REFUSED if same else Answer.OTHERWISE, got)
 
 
 def _figures(refusal: Refusal) -> tuple[object, ...]:
@@ -149,6 +195,7 @@ def _record(parts: Parts, route: Route, owner: Owner, came: Replayed) -> None:
     fields: dict[str, Value] = {
         "route": str(route),
         "limit_of": came.boundary.node,
+        "way": came.way.value,
         "prompt_tokens": demand.prompt_tokens,
         "max_tokens": demand.max_tokens,
         "answer": came.answer.value,

@@ -1,9 +1,11 @@
 """Who may try again: the gateway within one budget, each tenant's clients within one of their own.
 
-The gateway makes a second attempt where a route was lost or full before a byte was sent. Clients
-try again by themselves; those of OpenAI say so in `x-stainless-retry-count`, and obey a response
-with `x-should-retry: false`. A tenant whose clients have used up their budget gets that header with
-every refusal that invites a retry, until its requests succeed again.
+The gateway makes a second attempt where a route was lost or full before a byte was sent: out of its
+own budget and out of that of the tenant, who may have used up no more of its own than is left in
+the gateway's. So one tenant alone can take half of what all share, and the others still have some.
+Clients try again by themselves; those of OpenAI say so in `x-stainless-retry-count`, and obey a
+response with `x-should-retry: false`. A tenant whose clients have used up their budget gets that
+header with every refusal that invites a retry, until its requests succeed again.
 """
 
 from __future__ import annotations
@@ -64,10 +66,11 @@ class Retries:
         self._own.succeeded()
         self._of(tenant).succeeded()
 
-    def spend(self, refusal: Refusal, attempt: int) -> int:
+    def spend(self, tenant: str, refusal: Refusal, attempt: int) -> int:
         """Take one more attempt for a request that was refused, if it may have one.
 
         Args:
+            tenant: Whose request it is.
             refusal: Why it was refused.
             attempt: Which attempt that was, from 1.
 
@@ -76,6 +79,10 @@ class Retries:
         """
         if refusal.reason not in ELSEWHERE or attempt >= self._settings.attempts_max:
             return 0
+        of_tenant = self._of(tenant)
+        if not of_tenant.left or of_tenant.used >= self._own.left:
+            return 0
+        of_tenant.spend()
         return self._own.spend()
 
     def advice(self, tenant: str, refusal: Refusal) -> Mapping[str, str]:

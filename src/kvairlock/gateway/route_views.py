@@ -106,6 +106,7 @@ def told(parts: Parts, route: Route) -> Json:
     return {
         "route": str(route),
         "takes_requests": "yes" if closure is None else f"no: {closure}",
+        "kept": f"no: {parts.breakers.unkept}" if parts.breakers.unkept else "yes",
         **breaker(kept),
         "moment": parts.routes.moment(route),
     }

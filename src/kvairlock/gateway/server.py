@@ -114,18 +114,25 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def assemble(process: Process, evidence: JsonLines) -> Parts:
-    """Put the parts of a gateway together."""
+    """Put the parts of a gateway together.
+
+    Raises:
+        StateUnusable: What must outlive this process cannot be kept in its state directory.
+    """
     settings, offer = process.settings, _offer(process)
     verify = settings.guards.on(Guard.FRAME)
     me = Identity(process.peer, process.ring, verify=verify)
     front, limits = settings.gateway, settings.limits
     promised = settings.commitment.promised
     file = BreakerFile(process.state / BREAKERS)
+    file.claim()
     breakers = Breakers(all_routes(settings.nodes), settings.breaker.conditions, file, evidence)
     guarding = Guarding(settings, int(time.time()))
     routes = Routes(settings.nodes, guarding.guards, promised, breakers, lost_ms=limits.lost_ms)
     nodes = Nodes(process.run, me, limits, routes, evidence)
-    desk = Desk(process.ring, limits, front.ticket_s, nodes, evidence, breakers)
+    desk = Desk(
+        process.ring, limits, front.ticket_s, nodes, evidence, breakers, exceeds=routes.exceeds
+    )
     return Parts(
         settings=settings,
         offer=offer,

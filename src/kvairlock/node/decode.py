@@ -117,6 +117,7 @@ class DecodeHost(Host):
                 choices=submit.choices,
                 window=fresh_window(),
                 seed=fresh_seed(),
+                sample_seed=fresh_seed(),
             )
         )
         if submit.transfer not in self._names():

@@ -28,7 +28,16 @@ from kvairlock.core.errors import KvairlockError, Misuse
 from kvairlock.core.events import Event, GuardsChanged, PeerGone, PeerLost, PeerUp, ScrubDone, Told
 from kvairlock.core.evidence import EVENTS, Sensitivity
 from kvairlock.core.guards import Guard
-from kvairlock.core.messages import SENDERS, Beat, Drill, Inspect, Message, NodeStatus, Resize
+from kvairlock.core.messages import (
+    SENDERS,
+    Beat,
+    Drill,
+    Inspect,
+    Message,
+    NodeStatus,
+    Rehearse,
+    Resize,
+)
 from kvairlock.core.node import LedgerBroken, Node
 from kvairlock.core.promise.capacity import CapacityReport
 from kvairlock.core.terms import NodeName, Peer, Role, Route
@@ -125,6 +134,7 @@ class Host(ABC):
         self._broken: LedgerBroken | None = None
         self._recorded_beat_at = clock.now()
         self._scrubbed_pages = 0
+        self._epoch = core.machine.books.report.epoch
 
     # What a kind of node adds
 
@@ -209,6 +219,7 @@ class Host(ABC):
             self.tasks.cancel_scope.cancel()
 
     def _perform(self, effects: Sequence[Effect]) -> None:
+        self._report_anew()
         for effect in effects:
             match effect:
                 case Record():
@@ -327,6 +338,8 @@ class Host(ABC):
                 self.tell(Told(peer, message))
                 log.info("resized", pages=self.core.machine.books.report.pages)
                 self._report()
+            case Rehearse():
+                self.tell(Told(peer, message))
             case _:
                 self.hear(peer, message, file)
 
@@ -345,6 +358,13 @@ class Host(ABC):
         """Tell all gateways what is true now, not at the next beat."""
         for name in self.gateways:
             self.links.send(name, self.status())
+
+    def _report_anew(self) -> None:
+        """State new figures before anything that this turn refuses by them."""
+        epoch = self.core.machine.books.report.epoch
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._report()
 
     def status(self) -> NodeStatus:
         """Return the node's figures."""

@@ -89,6 +89,8 @@ def _read_private(path: Path, wrong: type[KvairlockError]) -> str:
     try:
         mode = path.stat().st_mode
         text = path.read_text()
+    except FileNotFoundError:
+        raise wrong(f"{path}: there is no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise wrong(f"{path}: cannot be read: {type(error).__name__}") from None
     if stat.S_IMODE(mode) & 0o077:
@@ -97,11 +99,14 @@ def _read_private(path: Path, wrong: type[KvairlockError]) -> str:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, whole or not at all.
+    """Write a file that only its owner can read, whole or not at all, also through a power loss.
 
     Args:
         path: Where it ends up.
         text: Its content.
+
+    Raises:
+        OSError: It cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
@@ -111,3 +116,13 @@ def write_private(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)
+    _keep_names_of(path.parent)
+
+
+def _keep_names_of(folder: Path) -> None:
+    """Have a folder's entries written: until then its files may be those of before."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -67,6 +67,7 @@ def submitted(setup: Setup, ask: Ask, decode: Peer) -> Submitted:
         choices=1,
         window=WindowId(f"window of {ask.transfer}"),
         seed=setup.tag(ask),
+        sample_seed=len(setup.asks) + setup.tag(ask),
     )
 
 
@@ -95,5 +96,6 @@ def referred(setup: Setup, ask: Ask, decode: Peer, offer: TransferTicket) -> Ref
         choices=plain.choices,
         window=WindowId(f"claim of {ask.transfer}"),
         seed=plain.seed,
+        sample_seed=plain.sample_seed,
         offer=offer,
     )

@@ -19,6 +19,7 @@ from kvairlock.core import messages
 from kvairlock.core.errors import PeerIncompatible, PeerMisbehaved, Reason
 from kvairlock.core.messages import Message
 from kvairlock.wire import version1
+from kvairlock.wire.texts import texts_in
 
 TYPES: dict[str, type[Any]] = {
     kind.__name__.lower(): kind
@@ -41,6 +42,8 @@ TYPES: dict[str, type[Any]] = {
         messages.NodeStatus,
         messages.Inspect,
         messages.Resize,
+        messages.Rehearse,
+        messages.Rehearsed,
         messages.Beat,
         messages.Drill,
     )
@@ -48,6 +51,10 @@ TYPES: dict[str, type[Any]] = {
 """Every message that may cross, by its name on the wire: those of the newest version."""
 
 NAME_CHARACTERS_MAX = 256
+"""Of a text that is a field of the message itself: all of these are names."""
+
+TEXT_CHARACTERS_MAX = 4096
+"""Of a text further inside: a refusal's message, a model's path, a fingerprint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +148,7 @@ def decode(data: bytes, version: int) -> Message:
     except UNREADABLE as error:
         raise PeerMisbehaved(Reason.MALFORMED, f"{envelope.type}: {error}") from None
     _check_names(said)
+    _check_texts(said)
     return forms.up(said)
 
 
@@ -154,3 +162,10 @@ def _check_names(said: Any) -> None:
         value = getattr(said, name)
         if isinstance(value, str) and len(value) > NAME_CHARACTERS_MAX:
             raise PeerMisbehaved(Reason.MALFORMED, f"{name} has {len(value)} characters")
+
+
+def _check_texts(said: Any) -> None:
+    """Refuse texts without end: they are kept, shown to people, and compared."""
+    longest = max(map(len, texts_in(said)), default=0)
+    if longest > TEXT_CHARACTERS_MAX:
+        raise PeerMisbehaved(Reason.MALFORMED, f"a text in it has {longest} characters")

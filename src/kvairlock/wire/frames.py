@@ -34,6 +34,10 @@ HELLO, MESSAGE = 0, 1
 NONCE_BYTES = 16
 
 
+class Nonsense(PeerMisbehaved):
+    """What a peer says under its own MAC makes no sense: nobody else can have said it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hello:
     """The first frame in each direction.
@@ -168,11 +172,17 @@ class Session:
         """Read the next frame of the other direction.
 
         Raises:
-            PeerMisbehaved: It is forged, repeated, out of order, truncated or malformed.
+            PeerMisbehaved: It is forged, repeated, out of order or truncated.
+            Nonsense: It is authentic, and what it says is no message.
             PeerIncompatible: It is of another version.
         """
         sequence, body = _open(self._ring, self._receives, MESSAGE, frame, self._verify)
         if self._verify and sequence != self._received + 1:
             raise PeerMisbehaved(Reason.REPLAYED, "a frame was repeated or is missing")
         self._received = sequence
-        return codec.decode(body, self.version)
+        try:
+            return codec.decode(body, self.version)
+        except PeerMisbehaved as error:
+            if not self._verify:
+                raise  # Anybody can have said it.
+            raise Nonsense(error.reason, str(error)) from None

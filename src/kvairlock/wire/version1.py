@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvairlock.core import messages
+from kvairlock.core.ends import End
+from kvairlock.core.errors import Refusal
 from kvairlock.core.messages import Message
 from kvairlock.core.promise import capacity
-from kvairlock.core.terms import Incarnation, NodeName, Role
+from kvairlock.core.terms import Incarnation, NodeName, Role, TransferId
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,18 @@ class NodeStatus:
     points: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of a request as version 1 has it; the fields are those of today's."""
+
+    transfer: TransferId
+    end: End
+    refusal: Refusal | None
+    computed_tokens: int
+    generated_tokens: int
+    reused_tokens: int
+
+
 TYPES: dict[str, type[Any]] = {
     "submit": messages.Submit,
     "cancel": messages.Cancel,
@@ -63,7 +77,7 @@ TYPES: dict[str, type[Any]] = {
     "release": messages.Release,
     "returned": messages.Returned,
     "chunk": messages.Chunk,
-    "ended": messages.Ended,
+    "ended": Ended,
     "nodestatus": NodeStatus,
     "inspect": messages.Inspect,
     "beat": messages.Beat,
@@ -74,12 +88,48 @@ TYPES: dict[str, type[Any]] = {
 
 def up(said: Any) -> Message:
     """Return the message that something said in version 1 is."""
-    return _status_up(said) if isinstance(said, NodeStatus) else said
+    match said:
+        case NodeStatus():
+            return _status_up(said)
+        case Ended():
+            return _ended_up(said)
+        case _:
+            message: Message = said
+            return message
 
 
 def down(message: Message) -> Any:
     """Return what is said in version 1 for a message that it has."""
-    return _status_down(message) if isinstance(message, messages.NodeStatus) else message
+    match message:
+        case messages.NodeStatus():
+            return _status_down(message)
+        case messages.Ended():
+            return _ended_down(message)
+        case _:
+            return message
+
+
+def _ended_up(said: Ended) -> messages.Ended:
+    return messages.Ended(
+        transfer=said.transfer,
+        end=said.end,
+        refusal=said.refusal,
+        computed_tokens=said.computed_tokens,
+        generated_tokens=said.generated_tokens,
+        reused_tokens=said.reused_tokens,
+        recovered_from=None,
+    )
+
+
+def _ended_down(message: messages.Ended) -> Ended:
+    return Ended(
+        transfer=message.transfer,
+        end=message.end,
+        refusal=message.refusal,
+        computed_tokens=message.computed_tokens,
+        generated_tokens=message.generated_tokens,
+        reused_tokens=message.reused_tokens,
+    )
 
 
 def _status_up(said: NodeStatus) -> messages.NodeStatus:

@@ -35,7 +35,7 @@ from kvairlock.core.terms import (
 )
 from tests.core.ends import World
 from tests.core.ends_engine import Host, PromptHost
-from tests.core.ends_parts import GATEWAY, LAYOUT, Request, Setup, page_keys
+from tests.core.ends_parts import GATEWAY, LAYOUT, SAMPLE_SEED, Request, Setup, page_keys
 from tests.core.pull.pulls_hosts import BorrowerHost, LenderHost
 
 BORROWER_LIMITS = BorrowerLimits(
@@ -182,6 +182,7 @@ class PullWorld(World):
                 choices=request.ticket.choices,
                 window=WindowId(f"c{self._next.window}"),
                 seed=self._next.window,
+                sample_seed=SAMPLE_SEED + self._next.window,
                 offer=shown,
             )
         )

@@ -37,6 +37,14 @@ def end_refused(world: PullWorld, request: Request, reason: Reason, stage: Stage
     world.assert_baseline()
 
 
+def end_contradicted(world: PullWorld, request: Request, reason: Reason) -> None:
+    """The lender refused for a reason that the borrower had judged itself: it is not believed."""
+    end_refused(world, request, Reason.PEER_REJECTED, VERDICT)
+    (stated,) = [r for r in world.lender.records if r.event == "request_refused"]
+    assert (stated.fields["reason"], stated.fields["stage"]) == (reason, ADMISSION)
+    assert f"{reason} at {ADMISSION}" in world.refusal(request).message
+
+
 # The lender is asked for a prompt
 
 
@@ -179,7 +187,7 @@ def test_a_lender_refuses_a_claim_for_others(fields: dict[str, Any], reason: Rea
     world = PullWorld()
     claims_as(world, **fields)
     request = world.ask("alice", "a", 6)
-    end_refused(world, request, reason, ADMISSION)
+    end_contradicted(world, request, reason)
 
 
 def test_a_lender_refuses_a_claim_that_names_another_transfer_than_its_offer() -> None:
@@ -189,7 +197,7 @@ def test_a_lender_refuses_a_claim_that_names_another_transfer_than_its_offer() -
     offer = repr(world.offers[other.transfer]).encode()
     claims_as(world, offer=offer)
     request = world.ask("alice", "a", 6)
-    end_refused(world, request, Reason.IDENTITY, ADMISSION)
+    end_contradicted(world, request, Reason.IDENTITY)
 
 
 def test_a_lender_refuses_a_claim_with_the_ticket_of_another_request() -> None:

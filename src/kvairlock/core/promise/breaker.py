@@ -227,7 +227,9 @@ class Breaker:
         before, after = self.state, self._after(signal)
         again = before is _B.OPEN and opening.condition is not Condition.OPERATOR
         if after is _B.OPEN and not again:
-            self.kept = Kept(after, opening)
+            # What was sent over its limits stands against it until an operator says it is mended.
+            anew = before is _B.CLOSED or opening.condition is Condition.OPERATOR
+            self.kept = Kept(after, opening, entered=0 if anew else self.kept.entered)
 
     def _after(self, signal: BreakerSignal) -> BreakerState:
         after = BREAKER[self.state].get(signal)

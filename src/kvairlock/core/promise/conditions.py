@@ -3,8 +3,9 @@
     an end, as a node stated it ---> weigh: nothing | failure | violation | broken ---> condition
 
 Only what nodes did weighs anything: whose fault a refusal is stands in its reason. What a client or
-the load causes weighs nothing, and neither does what decode refuses at its door, since that is what
-the gateway presents.
+the load causes weighs nothing. Whether it was the client is not for a node to say: the gateway
+knows what it has signed and what the nodes report, and takes a refusal that fits neither for
+`peer_rejected` before it is weighed.
 """
 
 from __future__ import annotations
@@ -81,13 +82,11 @@ def weigh(refusal: Refusal, reasons: frozenset[Reason]) -> Weight:
     """Say what an end that a node stated says against its route.
 
     Args:
-        refusal: Why the request did not complete.
+        refusal: Why the request did not complete, attributed by the gateway.
         reasons: Reasons that count at all; a broken invariant always does.
     """
     if refusal.reason is Reason.INVARIANT:
         return Weight.BROKEN
-    if refusal.stage is Stage.DECODE_ADMISSION:
-        return Weight.NOTHING
     if refusal.reason not in reasons or refusal.reason not in ATTRIBUTABLE:
         return Weight.NOTHING
     return Weight.VIOLATION if refusal.reason in BREACHES else Weight.FAILURE

@@ -10,13 +10,15 @@ line started that was charged last. A tenant that begins to wait starts then, or
 request ended if that is later: to have been idle is neither credit nor debt.
 
 A request that is due and does not fit keeps all others waiting, also if it gives up in the end. Its
-line pays for it as for a grant, or what never fits would be due again and again. That *debt* stays
-until the others have had as much, also over times in which nobody waits.
+line pays for it as for a grant, or what does not fit would be due again and again. That *debt*
+stays until the others have had as much, also over times in which nobody waits. What cannot fit even
+when all is free leads no line: nobody waits for it, and it waits for its end alone.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kvairlock.core.terms import TransferId
@@ -56,10 +58,16 @@ class FairQueue:
         """Return whether a request waits."""
         return name in self._tenants
 
-    def heads(self) -> list[TransferId]:
-        """Return the first request of each line, in the order in which lines are due."""
-        lines = [line for line in self._lines.values() if line.waiting]
-        return [line.waiting[0] for line in sorted(lines, key=lambda line: line.start)]
+    def heads(self, may_lead: Callable[[TransferId], bool] = lambda _: True) -> list[TransferId]:
+        """Return the first request of each line, in the order in which lines are due.
+
+        Args:
+            may_lead: Says of a request whether anybody is to wait for it; those behind one for
+                which nobody is come first.
+        """
+        lines = sorted(self._lines.values(), key=lambda line: line.start)
+        firsts = (next(filter(may_lead, line.waiting), None) for line in lines)
+        return [name for name in firsts if name is not None]
 
     def join(self, tenant: str, name: TransferId) -> None:
         """Put a request at the end of its tenant's line."""

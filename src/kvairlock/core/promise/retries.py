@@ -31,6 +31,11 @@ class RetryBudget:
         """Retries that could be made now."""
         return self._saved // UNITS
 
+    @property
+    def used(self) -> int:
+        """Retries that were made and that no success has made up for."""
+        return -(-(self._most - self._saved) // UNITS)
+
     def succeeded(self) -> None:
         """Save what a success is worth."""
         self._saved = min(self._most, self._saved + self._deposit)

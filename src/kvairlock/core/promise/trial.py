@@ -60,8 +60,8 @@ class RecordKind(StrEnum):
 RECORDS: dict[RecordKind, str] = {
     RecordKind.CORRECTED: "the commitment holds for the route, and no request over its limits was "
     "sent to it since the breaker opened",
-    RecordKind.REFUSES: "asked past the gateway's own check for one token more than they hold, the "
-    "nodes refuse by their own figures, and nothing is computed",
+    RecordKind.REFUSES: "asked past the gateway's own check for one token more than it holds, each "
+    "node refuses by its own figures, and nothing is computed",
     RecordKind.IN_EFFECT: "every node of the route states that all its guards enforce, and that "
     "its report is the one that the other two records are about",
 }

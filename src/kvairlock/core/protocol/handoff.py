@@ -23,6 +23,7 @@ from kvairlock.core.ends import ENDS
 from kvairlock.core.errors import InvariantBroken, Reason, Refusal, Stage
 from kvairlock.core.guards import Guard, GuardMode, GuardSet
 from kvairlock.core.messages import Receipt
+from kvairlock.core.protocol.stated import as_stated
 from kvairlock.core.terms import Owner, Route, WindowId
 
 
@@ -149,7 +150,7 @@ def _outcome(want: Expectation, got: Receipt) -> Refusal | None:
     if ENDS[got.outcome].may_hand_over and got.refusal is None:
         return None
     if got.refusal is not None:
-        return got.refusal
+        return as_stated(got.refusal)
     return _refuse(Reason.PEER_REJECTED, f"prefill ended the request as {got.outcome}")
 
 

@@ -17,7 +17,8 @@ from kvairlock.core.memory.drain import Drain
 from kvairlock.core.memory.page import Verb
 from kvairlock.core.memory.pool import Lease, Pool
 from kvairlock.core.messages import RequestTicket
-from kvairlock.core.promise.capacity import CapacityReport, Cause
+from kvairlock.core.promise import admission
+from kvairlock.core.promise.capacity import CapacityReport, Cause, Demand
 from kvairlock.core.protocol.claims import Claims
 from kvairlock.core.terms import NodeName, Owner, Peer, Role, Route
 
@@ -81,6 +82,17 @@ class Ledger:
             return refusal
         self.record_observed(guard, route, owner, refusal)
         return None
+
+    def judge_size(self, route: Route, owner: Owner, demand: Demand) -> Refusal | None:
+        """Judge by this node's figures of now whether it can ever hold what a request needs.
+
+        Args:
+            route: On which route.
+            owner: Whose request it is.
+            demand: What it needs.
+        """
+        fits = partial(admission.judge, self.report, demand)
+        return self.judge(Guard.CAPACITY, route, owner, fits)
 
     def route_with(self, peer: NodeName) -> Route:
         """Return the route that this node makes with another."""

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from kvairlock.core.errors import KvairlockError
 from kvairlock.drills.stack import DrillFailed, Keys, make_keys, workplace
+from kvairlock.drills.table_row import TableRow
 from kvairlock.drills.versions.release import Release, release_at, this_release
 from kvairlock.drills.versions.sights import TENANTS, Sight, leaves_evidence
 from kvairlock.drills.versions.stack import mixed
@@ -30,31 +30,6 @@ class NoSuchRow(KvairlockError):
     code = "unknown_drill"
 
 
-@dataclass(frozen=True, slots=True)
-class VersionRow:
-    """One line of the report.
-
-    Args:
-        drill: Name of the row.
-        round: Always `versions`.
-        guards_off: Guards that were off, so that what is behind them is seen.
-        held: Whether all was as it must be.
-        failed_as_expected: Always None: no row is made to fail.
-        expected: What must be seen.
-        saw: What was seen.
-        seconds: How long it took.
-    """
-
-    drill: str
-    round: str
-    guards_off: tuple[str, ...]
-    held: bool
-    failed_as_expected: bool | None
-    expected: str
-    saw: str
-    seconds: float
-
-
 def names() -> tuple[str, ...]:
     """Return the names of all rows."""
     return tuple(story.name for story in stories())
@@ -62,7 +37,7 @@ def names() -> tuple[str, ...]:
 
 def run_versions(
     old: Path, progress: Progress, keep: Path | None = None, only: Collection[str] = ()
-) -> list[VersionRow]:
+) -> list[TableRow]:
     """Carry out the table of versions.
 
     Args:
@@ -77,7 +52,7 @@ def run_versions(
     """
     chosen = _chosen(only)
     releases = {Build.OLD: release_at(old), Build.NEW: this_release()}
-    done: list[VersionRow] = []
+    done: list[TableRow] = []
     with workplace(keep) as folder:
         keys = make_keys(folder, TENANTS)
         for number, story in enumerate(chosen, start=1):
@@ -88,7 +63,7 @@ def run_versions(
 
 def carry_out(
     story: Story, releases: Mapping[Build, Release], keys: Keys, folder: Path
-) -> VersionRow:
+) -> TableRow:
     """Carry out one row on a stack of its own.
 
     Args:
@@ -107,7 +82,7 @@ def carry_out(
         seen.append(leaves_evidence(stack))
     except DrillFailed as failed:
         trouble = f"; BUT it could not be carried out: {failed}"
-    return VersionRow(
+    return TableRow(
         drill=f"versions:{story.name}",
         round=ROUND,
         guards_off=tuple(sorted(map(str, story.off))),
@@ -115,6 +90,8 @@ def carry_out(
         failed_as_expected=None,
         expected="; ".join(sight.expected for sight in seen),
         saw="; ".join(sight.saw if sight.ok else f"BUT {sight.saw}" for sight in seen) + trouble,
+        refusal=None,
+        http_status=None,
         seconds=round(time.monotonic() - began_s, 2),
     )
 

@@ -53,6 +53,7 @@ def fail_or_recover(
     reception.reserved = reception.receipt = reception.reland_at = None
     reception.checks, reception.observed = (), ()
     reception.policy, reception.lands, reception.verified = None, 0, ()
+    reception.recovered_from = refusal
     reception.stage = handoff.advance(stage, Signal.RECOVER)
     reception.deadline = after(now, node.limits.queue_ms)
     if reception.name not in node.queue:
@@ -179,5 +180,6 @@ def _tell(node: DecodeState, reception: Reception, end: End, refusal: Refusal | 
         generated_tokens=generated,
         reused_tokens=reused,
     )
-    ended = Ended(reception.asked.transfer, end, refusal, computed, generated, reused)
+    name, lack = reception.asked.transfer, reception.recovered_from
+    ended = Ended(name, end, refusal, computed, generated, reused, lack)
     node.emit(Send(reception.asked.gateway.node, ended))

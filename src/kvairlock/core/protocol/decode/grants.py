@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from kvairlock.core.effects import OpenWindow, StartCompute
 from kvairlock.core.errors import Reason, Refusal, Stage
+from kvairlock.core.guards import Guard
 from kvairlock.core.memory.page import Verb
 from kvairlock.core.memory.pool import Hold, Lease
 from kvairlock.core.memory.windows import Window
@@ -12,7 +15,7 @@ from kvairlock.core.protocol.decode.ending import fail_or_recover
 from kvairlock.core.protocol.decode.reception import Reception, Reservation, Transfer
 from kvairlock.core.protocol.decode.state import DecodeState
 from kvairlock.core.protocol.handoff import Expectation, HandoffStage, Signal
-from kvairlock.core.terms import Instant, LandingPolicy, Pages, Peer, after
+from kvairlock.core.terms import Instant, LandingPolicy, Pages, Peer, TransferId, after
 
 
 def pump(node: DecodeState, now: Instant) -> None:
@@ -23,8 +26,12 @@ def pump(node: DecodeState, now: Instant) -> None:
 
 
 def _next(node: DecodeState) -> Reception | None:
-    """Return who is due: a tenant over its share is passed, a request too large for now is not."""
-    for name in node.queue.heads():
+    """Return who is due.
+
+    A tenant over its share is passed, and so is a request too large for this node, which a guard
+    that only observes let in. A request too large for now is not: the others wait for it.
+    """
+    for name in node.queue.heads(partial(_can_fit, node)):
         reception = node.receptions[name]
         if node.within_share(reception):
             if _fits(node, reception):
@@ -34,16 +41,25 @@ def _next(node: DecodeState) -> Reception | None:
     return None
 
 
+def _can_fit(node: DecodeState, name: TransferId) -> bool:
+    """Whether a request fits when all pages are free; where `capacity` is off, nobody looks."""
+    pages, landing = node.books.report.pages, node.limits.landing_pages
+    return not node.on(Guard.CAPACITY) or _fits_into(node, node.receptions[name], pages, landing)
+
+
 def _fits(node: DecodeState, reception: Reception) -> bool:
-    size = node.books.report.page_tokens
-    if reception.demand.decode_pages(size) > node.books.pool.pages_free:
-        return False
-    if reception.lands_nothing:
-        return True
+    """Whether a request fits now."""
     room = node.limits.landing_pages - node.windows.pages()
-    return reception.demand.prompt_pages(size) <= room and (
-        len(node.windows) < node.limits.windows_max
-    )
+    if not _fits_into(node, reception, node.books.pool.pages_free, room):
+        return False
+    return reception.lands_nothing or len(node.windows) < node.limits.windows_max
+
+
+def _fits_into(node: DecodeState, reception: Reception, pages: int, landing_pages: int) -> bool:
+    size, demand = node.books.report.page_tokens, reception.demand
+    if demand.decode_pages(size) > pages:
+        return False
+    return reception.lands_nothing or demand.prompt_pages(size) <= landing_pages
 
 
 def _grant(node: DecodeState, reception: Reception, now: Instant) -> None:

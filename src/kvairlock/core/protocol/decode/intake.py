@@ -84,9 +84,8 @@ def _judge_extent(ticket: RequestTicket, asked: Submitted) -> Refusal | None:
 
 def _judge_room(node: DecodeState, route: Route, owner: Owner, demand: Demand) -> Refusal | None:
     judge, tenant = node.books.judge, owner.tenant
-    fits = partial(admission.judge_decode, node.books.report, demand)
     shares = partial(_judge_share, node, tenant, demand)
-    refusal = judge(Guard.CAPACITY, route, owner, fits)
+    refusal = node.books.judge_size(route, owner, demand)
     refusal = refusal or judge(Guard.SHARE, route, owner, shares)
     return refusal or admission.judge_place(node.queue, tenant, node.limits.queue_max)
 
@@ -129,7 +128,7 @@ def _push_out(node: DecodeState, now: Instant) -> None:
 
 def _refuse(node: DecodeState, asked: Submitted, refusal: Refusal) -> None:
     node.books.record_refusal(_presenter(asked), refusal)
-    ended = Ended(asked.transfer, end_for(refusal.reason), refusal, 0, 0, 0)
+    ended = Ended(asked.transfer, end_for(refusal.reason), refusal, 0, 0, 0, None)
     node.emit(Send(asked.gateway.node, ended))
 
 

@@ -24,7 +24,7 @@ from kvairlock.core.events import (
     WindowFenced,
 )
 from kvairlock.core.memory.pool import Hold
-from kvairlock.core.messages import Cancel, Receipt, Released, Resize
+from kvairlock.core.messages import Cancel, Receipt, Rehearse, Released, Resize
 from kvairlock.core.protocol.decode import (
     ending,
     grants,
@@ -35,6 +35,7 @@ from kvairlock.core.protocol.decode import (
 )
 from kvairlock.core.protocol.decode.state import DecodeState
 from kvairlock.core.protocol.handoff import HandoffStage
+from kvairlock.core.protocol.rehearsal import rehearse
 from kvairlock.core.terms import Instant, Peer, Role, TransferId
 
 
@@ -60,6 +61,8 @@ class DecodeNode(DecodeState):
                 reading.step_ended(self, event)
             case ScrubDone(fenced):
                 self.books.drain.scrubbed(fenced)
+            case Told(peer, Rehearse() as asked):
+                rehearse(self.books, peer, asked)
             case Told(_, Resize(pages)):
                 resizing.resized(self, pages, now)
             case _:

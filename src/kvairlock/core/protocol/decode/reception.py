@@ -102,6 +102,7 @@ class Reception:
         reland_at: When to try again to land a window that a writer still had.
         computed_tokens: Prompt tokens that the receipt confirms.
         reused_tokens: Those of them that prefill had kept from an earlier prompt of the scope.
+        recovered_from: What was missing when it was started over here, if it was.
         generated_tokens: Tokens generated, over all choices.
     """
 
@@ -125,6 +126,7 @@ class Reception:
     reland_at: Instant | None = None
     computed_tokens: int = 0
     reused_tokens: int = 0
+    recovered_from: Refusal | None = None
     generated_tokens: int = 0
 
     @property
@@ -178,7 +180,7 @@ class Reception:
         """
         if self.policy is None:
             raise InvariantBroken("handoff", f"{self.name} lands nothing in {self.stage}")
-        return self.policy.sample(self.lands, self.asked.seed)
+        return self.policy.sample(self.lands, self.asked.sample_seed)
 
     @property
     def stated(self) -> Receipt:

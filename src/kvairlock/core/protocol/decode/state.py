@@ -9,7 +9,6 @@ from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.guards import Guard, GuardMode, GuardSet
 from kvairlock.core.memory.pool import Hold, Lease
 from kvairlock.core.memory.windows import Windows
-from kvairlock.core.promise.admission import judge_decode
 from kvairlock.core.promise.budget import Budget
 from kvairlock.core.promise.capacity import CapacityReport
 from kvairlock.core.promise.fair import FairQueue
@@ -86,8 +85,7 @@ class DecodeState:
 
     def judge_size(self, reception: Reception) -> Refusal | None:
         """Judge by this node's figures of now whether a request can ever have its pages."""
-        size = partial(judge_decode, self.books.report, reception.demand)
-        return self.books.judge(Guard.CAPACITY, self.route_of(reception), reception.owner, size)
+        return self.books.judge_size(self.route_of(reception), reception.owner, reception.demand)
 
     def within_share(self, reception: Reception) -> bool:
         """Whether a request may land: with it its tenant has no more than its share in windows."""

@@ -6,7 +6,6 @@ from kvairlock.core.effects import DropWindow, Send
 from kvairlock.core.ends import End, end_for
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.events import Granted
-from kvairlock.core.guards import Guard
 from kvairlock.core.messages import Released, RequestTicket
 from kvairlock.core.promise import admission
 from kvairlock.core.promise.capacity import Demand
@@ -39,12 +38,12 @@ def granted(node: PrefillState, asked: Granted, now: Instant) -> None:
         return
     tokens = asked.presented.prompt_tokens
     job = Job(asked, ticket, after(now, asked.patience_ms), tokens)
-    over = admission.judge_prefill(node.books.report, Demand(tokens, 0))
-    refusal = node.books.judge(Guard.CAPACITY, route, ticket.owner, lambda: over)
+    demand = Demand(tokens, 0)
+    refusal = node.books.judge_size(route, ticket.owner, demand)
     if refusal is not None:
         _refuse(node, asked, ticket.owner, refusal)
         return
-    if over is not None:
+    if admission.judge_prefill(node.books.report, demand) is not None:
         # What engines without this guard did: note the rejection, compute on a placeholder.
         job.outcome, job.stop = End.REJECTED, PLACEHOLDER_TOKENS
     decode = asked.decode

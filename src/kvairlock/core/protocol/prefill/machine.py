@@ -19,11 +19,12 @@ from kvairlock.core.events import (
     WriteEnded,
 )
 from kvairlock.core.memory.pool import Hold
-from kvairlock.core.messages import Resize, Ruling, Withdraw
+from kvairlock.core.messages import Rehearse, Resize, Ruling, Withdraw
 from kvairlock.core.protocol.handoff import HandoffStage
 from kvairlock.core.protocol.prefill import ending, filling, intake, resizing, sharing
 from kvairlock.core.protocol.prefill.job import Job
 from kvairlock.core.protocol.prefill.state import PrefillState
+from kvairlock.core.protocol.rehearsal import rehearse
 from kvairlock.core.terms import Instant, TransferId
 
 
@@ -45,6 +46,8 @@ class PrefillNode(PrefillState):
                 filling.write_ended(self, event, now)
             case ScrubDone(fenced):
                 self.books.drain.scrubbed(fenced)
+            case Told(peer, Rehearse() as asked):
+                rehearse(self.books, peer, asked)
             case Told(_, Resize(pages)):
                 for name, refusal in resizing.resized(self, pages):
                     self.fail(name, refusal, now)

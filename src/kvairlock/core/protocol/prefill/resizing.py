@@ -6,11 +6,7 @@ more pages than it is to have.
 
 from __future__ import annotations
 
-from functools import partial
-
 from kvairlock.core.errors import Refusal
-from kvairlock.core.guards import Guard
-from kvairlock.core.promise import admission
 from kvairlock.core.promise.capacity import Demand
 from kvairlock.core.protocol.prefill.job import Job
 from kvairlock.core.protocol.prefill.state import PrefillState
@@ -36,5 +32,4 @@ def resized(node: PrefillState, pages: int) -> list[tuple[TransferId, Refusal]]:
 def _judge(node: PrefillState, job: Job) -> Refusal | None:
     """Judge a prompt by what is to be computed of it."""
     route = node.books.route_with(job.asked.decode.node)
-    size = partial(admission.judge_prefill, node.books.report, Demand(job.stop, 0))
-    return node.books.judge(Guard.CAPACITY, route, job.owner, size)
+    return node.books.judge_size(route, job.owner, Demand(job.stop, 0))

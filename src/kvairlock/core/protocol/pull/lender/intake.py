@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from kvairlock.core.effects import Decline, Offer
 from kvairlock.core.ends import End
 from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.events import Asked, Granted
-from kvairlock.core.guards import Guard
 from kvairlock.core.messages import RequestTicket
 from kvairlock.core.promise import admission
 from kvairlock.core.promise.capacity import Demand
@@ -63,7 +60,7 @@ def _judge(node: LenderState, ticket: RequestTicket, event: Asked) -> Refusal | 
         return Refusal(Reason.MALFORMED, STAGE, "there is no prompt to compute")
     if not 0 <= event.seed < SEEDS:
         return Refusal(Reason.MALFORMED, STAGE, "the seed is out of range")
-    return node.books.judge(Guard.CAPACITY, route, ticket.owner, partial(_judge_room, node, event))
+    return node.books.judge_size(route, ticket.owner, Demand(event.presented.prompt_tokens, 0))
 
 
 def _judge_room(node: LenderState, event: Asked) -> Refusal | None:

@@ -18,10 +18,11 @@ from kvairlock.core.events import (
     ScrubDone,
     Told,
 )
-from kvairlock.core.messages import Cancel, Release, Resize, Ruling, Validate, Withdraw
+from kvairlock.core.messages import Cancel, Rehearse, Release, Resize, Ruling, Validate, Withdraw
 from kvairlock.core.protocol.prefill import filling, resizing, sharing
 from kvairlock.core.protocol.pull.lender import ending, intake, lending
 from kvairlock.core.protocol.pull.lender.state import LenderState
+from kvairlock.core.protocol.rehearsal import rehearse
 from kvairlock.core.terms import Instant, TransferId
 
 
@@ -43,6 +44,8 @@ class LenderNode(LenderState):
                 ending.engine_failed(self, name, message, now)
             case ScrubDone(fenced):
                 self.books.drain.scrubbed(fenced)
+            case Told(peer, Rehearse() as asked):
+                rehearse(self.books, peer, asked)
             case Told(_, Resize(pages)):
                 for name, refusal in resizing.resized(self, pages):
                     self.fail(name, refusal, now)
