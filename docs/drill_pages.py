@@ -12,13 +12,13 @@ import msgspec
 from pages import code, table
 
 from kvairlock.core.guards import Guard
-from kvairlock.drills.drill import LEVELS, ROUNDS, Drill, Limits
-from kvairlock.drills.library import shipped, text_of
-from kvairlock.drills.rows import NOT_PROVEN
-from kvairlock.drills.selection import Line, Table, risk
-from kvairlock.drills.sights import SIGHTS, Sight
-from kvairlock.drills.steps import AnyStep, Ask
-from kvairlock.drills.topology import Topology
+from kvairlock.drills.library.drill import LEVELS, ROUNDS, Drill, Limits
+from kvairlock.drills.library.selection import Line, Table, risk
+from kvairlock.drills.library.shipped import shipped, text_of
+from kvairlock.drills.library.sights import SIGHTS, Sight
+from kvairlock.drills.library.steps import AnyStep, Ask
+from kvairlock.drills.library.topology import Topology
+from kvairlock.drills.runs.rows import NOT_PROVEN
 
 EXAMPLE = "drain"
 TABLES = {Table.FAULTS: "fault matrix", Table.VERSIONS: "table of versions"}

@@ -26,7 +26,7 @@ from kvairlock.core.errors import REASONS, Reason
 from kvairlock.core.evidence import ENVELOPE, EVENTS, SCHEMA_VERSION, SCHEMAS_READ, Field
 from kvairlock.core.guards import GUARDS
 from kvairlock.core.promise.violations import VIOLATION_KINDS
-from kvairlock.drills import fault_table
+from kvairlock.drills.faults import table as fault_table
 from kvairlock.drills.versions import table as mixed
 from kvairlock.gateway.errors import ApiError
 from kvairlock.runtime.settings import schema

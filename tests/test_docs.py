@@ -25,10 +25,10 @@ from kvairlock.core.evidence import EVENTS
 from kvairlock.core.guards import ALL_GUARDS, GUARDS
 from kvairlock.core.promise.commitment import Commitment
 from kvairlock.core.promise.conditions import BREACHES
-from kvairlock.drills import deployment as agreement
-from kvairlock.drills import library
-from kvairlock.drills.drill import Drill
-from kvairlock.drills.scenarios import SCENARIOS
+from kvairlock.drills.demo.scenarios import SCENARIOS
+from kvairlock.drills.library import shipped as library
+from kvairlock.drills.library.drill import Drill
+from kvairlock.drills.runs import deployment as agreement
 from kvairlock.gateway.endpoints import ENDPOINTS
 from kvairlock.gateway.metrics import Meter
 from kvairlock.gateway.parameters import READ

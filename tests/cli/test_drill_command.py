@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kvairlock.drills.library import shipped, text_of
-from kvairlock.drills.retention import Retention
+from kvairlock.drills.library.shipped import shipped, text_of
+from kvairlock.drills.runs.retention import Retention
 
 from .conftest import Command
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvairlock.drills.sights import Seen, Vouched
+from kvairlock.drills.library.sights import Seen, Vouched
 
 TEXT = """
 name = "made"

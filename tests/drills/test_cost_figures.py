@@ -9,15 +9,15 @@ import pytest
 
 from kvairlock.core.terms import Incarnation, Instant, NodeName, Owner, Peer, Role
 from kvairlock.drills.canaries import Canaries
-from kvairlock.drills.cost_account import Account, Costed, document
-from kvairlock.drills.cost_evidence import Cause, Heard, hear, read_all
-from kvairlock.drills.cost_figures import Spread, figures, percentile
-from kvairlock.drills.cost_loads import LOADS, NORMAL, draw
-from kvairlock.drills.cost_play import Played
-from kvairlock.drills.cost_samples import Sample
-from kvairlock.drills.cost_table import show
-from kvairlock.drills.soak_judge import Leftovers
-from kvairlock.drills.soak_load import Advice, Ending, Outcome
+from kvairlock.drills.cost.account import Account, Costed, document
+from kvairlock.drills.cost.evidence import Cause, Heard, hear, read_all
+from kvairlock.drills.cost.figures import Spread, figures, percentile
+from kvairlock.drills.cost.loads import LOADS, NORMAL, draw
+from kvairlock.drills.cost.play import Played
+from kvairlock.drills.cost.samples import Sample
+from kvairlock.drills.cost.table import show
+from kvairlock.drills.soak.judge import Leftovers
+from kvairlock.drills.soak.load import Advice, Ending, Outcome
 from kvairlock.drills.stack import DrillFailed
 from kvairlock.sink.jsonl import JsonLines, Value
 from kvairlock.wire.keys import Keyring

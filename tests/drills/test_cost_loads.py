@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kvairlock.drills.canaries import Canaries
-from kvairlock.drills.cost_loads import CONTEXT_TOKENS, LOADS, NORMAL, CostLoad, draw, order
-from kvairlock.drills.cost_stack import settings
-from kvairlock.drills.fault_table import Mishap
-from kvairlock.drills.soak_plan import Ask
+from kvairlock.drills.cost.loads import CONTEXT_TOKENS, LOADS, NORMAL, CostLoad, draw, order
+from kvairlock.drills.cost.stack import settings
+from kvairlock.drills.faults.table import Mishap
+from kvairlock.drills.soak.plan import Ask
 from kvairlock.runtime.settings import Settings, parse
 
 each_load = pytest.mark.parametrize("load", LOADS, ids=lambda load: load.name)

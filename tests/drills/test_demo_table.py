@@ -8,8 +8,17 @@ import pytest
 
 from kvairlock.core.guards import Guard
 from kvairlock.drills.canaries import Canaries
-from kvairlock.drills.demo import CASES, LEAKS, OWN, TOO_LONG, Expect, Row, _print_table, settings
-from kvairlock.drills.scenarios import SCENARIOS, Outcome
+from kvairlock.drills.demo.run import (
+    CASES,
+    LEAKS,
+    OWN,
+    TOO_LONG,
+    Expect,
+    Row,
+    _print_table,
+    settings,
+)
+from kvairlock.drills.demo.scenarios import SCENARIOS, Outcome
 from kvairlock.runtime.settings import parse
 
 ANSWERED = Outcome("a story", False, True, None, 200, "[0, 4)", "p: 1 page", "own", "admitted")

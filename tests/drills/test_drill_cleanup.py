@@ -12,12 +12,12 @@ from typing import Any, cast
 import pytest
 
 from kvairlock.core.evidence import ENVELOPE, SCHEMA_VERSION
-from kvairlock.drills import cleanup
 from kvairlock.drills.canaries import Canaries, Marked
-from kvairlock.drills.cleanup import asked_again, broken, ended, gone, look
 from kvairlock.drills.client import GatewayClient, Reply
-from kvairlock.drills.player import Site
 from kvairlock.drills.records import Records
+from kvairlock.drills.runs import cleanup
+from kvairlock.drills.runs.cleanup import asked_again, broken, ended, gone, look
+from kvairlock.drills.runs.player import Site
 from kvairlock.drills.stack import DrillFailed
 from kvairlock.wire.keys import Keyring
 

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from kvairlock.core.errors import KvairlockError
-from kvairlock.drills.deployed import why_not
-from kvairlock.drills.deployment import Deployment, DeploymentWrong, Facts, load
-from kvairlock.drills.library import drill, shipped
+from kvairlock.drills.library.shipped import drill, shipped
+from kvairlock.drills.runs.deployed import why_not
+from kvairlock.drills.runs.deployment import Deployment, DeploymentWrong, Facts, load
 from kvairlock.wire.keys import pseudonym
 
 FILE = """

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from kvairlock.drills.drill import Drill, Mode, Run
-from kvairlock.drills.judgement import judge, not_carried_out
-from kvairlock.drills.library import parse
-from kvairlock.drills.rows import Cleaned, DrillRun, Outcome, Row, Skipped, joined, row_of
-from kvairlock.drills.sights import LEAKS, Seen, Sight, Vouched
+from kvairlock.drills.library.drill import Drill, Mode, Run
+from kvairlock.drills.library.shipped import parse
+from kvairlock.drills.library.sights import LEAKS, Seen, Sight, Vouched
+from kvairlock.drills.runs.judgement import judge, not_carried_out
+from kvairlock.drills.runs.rows import Cleaned, DrillRun, Outcome, Row, Skipped, joined, row_of
 
 from .drills_made import FOREIGN, OWN, RANGE, TEXT, WRONG, refused
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from kvairlock.core.guards import Guard
-from kvairlock.drills.checks import DrillWrong
-from kvairlock.drills.drill import Drill, Level, Mode, Round
-from kvairlock.drills.library import drill, parse, read, shipped
-from kvairlock.drills.sights import SIGHTS, Sight
-from kvairlock.drills.steps import Arm
+from kvairlock.drills.library.checks import DrillWrong
+from kvairlock.drills.library.drill import Drill, Level, Mode, Round
+from kvairlock.drills.library.shipped import drill, parse, read, shipped
+from kvairlock.drills.library.sights import SIGHTS, Sight
+from kvairlock.drills.library.steps import Arm
 from kvairlock.runtime.failpoints import Flaw
 from kvairlock.runtime.settings import parse as parse_settings
 from kvairlock.sim import setup

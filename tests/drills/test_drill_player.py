@@ -9,10 +9,10 @@ import pytest
 
 from kvairlock.drills.canaries import Canaries, Marked
 from kvairlock.drills.client import GatewayClient, Reply
-from kvairlock.drills.drill import Drill
-from kvairlock.drills.library import drill, parse
-from kvairlock.drills.player import BeyondLimits, Player, Site
-from kvairlock.drills.sights import Sight, Vouched
+from kvairlock.drills.library.drill import Drill
+from kvairlock.drills.library.shipped import drill, parse
+from kvairlock.drills.library.sights import Sight, Vouched
+from kvairlock.drills.runs.player import BeyondLimits, Player, Site
 from kvairlock.drills.stack import DrillFailed
 
 from .drills_made import TEXT

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kvairlock.drills.retention import NOTE, PLACE, Retention, RetentionWrong
+from kvairlock.drills.runs.retention import NOTE, PLACE, Retention, RetentionWrong
 
 NOW = 1_000_000.5
 HOUR = 3600

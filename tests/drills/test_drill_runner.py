@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from kvairlock.core.guards import Guard
-from kvairlock.drills import runner
 from kvairlock.drills.canaries import Canaries
-from kvairlock.drills.drill import Drill, Mode, Run
-from kvairlock.drills.judgement import Judged
-from kvairlock.drills.library import drill, parse, shipped
-from kvairlock.drills.once import Once, nothing
-from kvairlock.drills.player import Site
-from kvairlock.drills.rows import Cleaned, Outcome, Row, row_of
-from kvairlock.drills.runner import groups_of, run_drills
+from kvairlock.drills.library.drill import Drill, Mode, Run
+from kvairlock.drills.library.shipped import drill, parse, shipped
+from kvairlock.drills.runs import runner
+from kvairlock.drills.runs.judgement import Judged
+from kvairlock.drills.runs.once import Once, nothing
+from kvairlock.drills.runs.player import Site
+from kvairlock.drills.runs.rows import Cleaned, Outcome, Row, row_of
+from kvairlock.drills.runs.runner import groups_of, run_drills
 from kvairlock.drills.stack import DrillFailed, Keys, Running
 from kvairlock.wire.keys import Keyring
 

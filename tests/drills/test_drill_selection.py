@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import kvairlock
-from kvairlock.drills.drill import Level, Round
-from kvairlock.drills.library import shipped
-from kvairlock.drills.selection import RiskWrong, Table, called_for, narrowed, risk
+from kvairlock.drills.library.drill import Level, Round
+from kvairlock.drills.library.selection import RiskWrong, Table, called_for, narrowed, risk
+from kvairlock.drills.library.shipped import shipped
 
 ROOT = Path(kvairlock.__file__).parents[2]
 DRILLS = shipped()
@@ -56,9 +56,9 @@ def test_documents_and_tests_call_for_nothing(path: str) -> None:
         ("src/kvairlock/transport/windows.py", of(Round.REUSE, Round.RECEIPT)),
         ("src/kvairlock/wire/tickets.py", of(Round.ACCESS, Round.RECEIPT)),
         ("src/kvairlock/gateway/keys.py", of(Round.ACCESS)),
-        ("src/kvairlock/drills/player.py", EVERY),
+        ("src/kvairlock/drills/runs/player.py", EVERY),
         ("src/kvairlock/drills/library/drain.toml", EVERY),
-        ("src/kvairlock/drills/soak_load.py", set()),
+        ("src/kvairlock/drills/soak/load.py", set()),
         ("src/kvairlock/core/guards.py", EVERY),
         ("src/kvairlock/node/host.py", EVERY),
         ("src/kvairlock/some/new/thing.py", EVERY),
@@ -76,8 +76,8 @@ def test_a_change_calls_for_the_drills_of_what_it_puts_at_risk(path: str, wanted
         ("src/kvairlock/gateway/keys.py", set()),
         ("src/kvairlock/wire/frames.py", {Table.VERSIONS}),
         ("src/kvairlock/transport/fences.py", {Table.FAULTS}),
-        ("src/kvairlock/drills/fault_table.py", {Table.FAULTS}),
-        ("src/kvairlock/drills/library/faults.toml", {Table.FAULTS}),
+        ("src/kvairlock/drills/faults/table.py", {Table.FAULTS}),
+        ("src/kvairlock/drills/faults/faults.toml", {Table.FAULTS}),
         ("src/kvairlock/drills/versions/table.py", {Table.VERSIONS}),
         ("src/kvairlock/node/links.py", set(Table)),
         ("src/kvairlock/core/messages.py", set(Table)),

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from kvairlock.drills import fault_judge as judge
 from kvairlock.drills.canaries import Canaries
 from kvairlock.drills.client import Reply
-from kvairlock.drills.fault_judge import Seen, complaints, expected, got
-from kvairlock.drills.fault_outcomes import When
-from kvairlock.drills.fault_table import shipped
+from kvairlock.drills.faults import judge
+from kvairlock.drills.faults.judge import Seen, complaints, expected, got
+from kvairlock.drills.faults.outcomes import When
+from kvairlock.drills.faults.table import shipped
 from kvairlock.drills.journal import Journal
 
 (ROW,) = shipped().chosen({"prefill-crash-computing"})

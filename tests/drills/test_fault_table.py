@@ -9,8 +9,8 @@ import pytest
 
 from kvairlock.core.ends import End
 from kvairlock.core.errors import REASONS, Reason
-from kvairlock.drills.fault_mishaps import CUT_AT, LOSE, PROCESS
-from kvairlock.drills.fault_outcomes import (
+from kvairlock.drills.faults.mishaps import CUT_AT, LOSE, PROCESS
+from kvairlock.drills.faults.outcomes import (
     Answer,
     CutShort,
     Left,
@@ -19,8 +19,9 @@ from kvairlock.drills.fault_outcomes import (
     When,
     recorded,
 )
-from kvairlock.drills.fault_scenes import PLACES
-from kvairlock.drills.fault_table import (
+from kvairlock.drills.faults.run import PROVES, names
+from kvairlock.drills.faults.scenes import PLACES
+from kvairlock.drills.faults.table import (
     CELLS,
     SHIPPED,
     Cell,
@@ -32,7 +33,6 @@ from kvairlock.drills.fault_table import (
     parse,
     shipped,
 )
-from kvairlock.drills.faults import PROVES, names
 from kvairlock.runtime.failpoints import Cut
 
 TEXT = SHIPPED.read_text()

@@ -11,12 +11,12 @@ from typing import Any, cast
 
 import pytest
 
-from kvairlock.drills import faults
 from kvairlock.drills.client import Reply
-from kvairlock.drills.fault_bench import Bench, Kind
-from kvairlock.drills.fault_judge import Seen
-from kvairlock.drills.fault_table import FaultTableWrong, Row, Stack, shipped
-from kvairlock.drills.faults import PROOF, run_faults, run_rows
+from kvairlock.drills.faults import run as faults
+from kvairlock.drills.faults.bench import Bench, Kind
+from kvairlock.drills.faults.judge import Seen
+from kvairlock.drills.faults.run import PROOF, run_faults, run_rows
+from kvairlock.drills.faults.table import FaultTableWrong, Row, Stack, shipped
 from kvairlock.drills.stack import DrillFailed, Keys
 from kvairlock.drills.table_row import TableRow
 

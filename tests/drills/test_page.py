@@ -14,10 +14,10 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from kvairlock.drills.page import page, write_page
-from kvairlock.drills.page_runs import LINES_MAX, LINES_OPEN, RUNS_MAX, RUNS_OPEN
 from kvairlock.drills.pictures.edges import Who
-from kvairlock.drills.rows import RunEvidence
+from kvairlock.drills.report.page import page, write_page
+from kvairlock.drills.report.runs import LINES_MAX, LINES_OPEN, RUNS_MAX, RUNS_OPEN
+from kvairlock.drills.runs.rows import RunEvidence
 from tests.drills.recorded import ACME, BRAVO, Node, computed, decode, ended, prefill, received
 
 DOCUMENT: dict[str, Any] = {

@@ -8,9 +8,9 @@ from xml.etree.ElementTree import Element
 import pytest
 
 from kvairlock.core.guards import Guard
-from kvairlock.drills import page_document as said
-from kvairlock.drills.page_document import Result, result_of
-from kvairlock.drills.page_tables import MISSING, shown
+from kvairlock.drills.report import document as said
+from kvairlock.drills.report.document import Result, result_of
+from kvairlock.drills.report.tables import MISSING, shown
 
 ON: dict[str, Any] = {
     "drill": "range",

@@ -8,15 +8,15 @@ import pytest
 
 from kvairlock.drills.canaries import Canaries
 from kvairlock.drills.client import Client
-from kvairlock.drills.demo import CASES, SEED, TENANTS, Case, settings
-from kvairlock.drills.page import page
+from kvairlock.drills.demo.run import CASES, SEED, TENANTS, Case, settings
+from kvairlock.drills.demo.scenarios import SCENARIOS, Bench
 from kvairlock.drills.pictures.edges import Clock
 from kvairlock.drills.pictures.findings import FindingKind
 from kvairlock.drills.pictures.gaps import gaps
 from kvairlock.drills.pictures.scenes import Picture, picture
 from kvairlock.drills.records import Records
-from kvairlock.drills.rows import RunEvidence
-from kvairlock.drills.scenarios import SCENARIOS, Bench
+from kvairlock.drills.report.page import page
+from kvairlock.drills.runs.rows import RunEvidence
 from kvairlock.drills.stack import make_keys, running
 from kvairlock.sink.jsonl import read
 from tests.drills.test_page import DOCUMENT, assert_harmless, main_of, words

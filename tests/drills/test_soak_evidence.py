@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kvairlock.core.terms import Incarnation, NodeName, Owner, Peer, Role
-from kvairlock.drills.soak_evidence import hear
+from kvairlock.drills.soak.evidence import hear
 from kvairlock.sink.jsonl import JsonLines, Value
 from kvairlock.wire.keys import Keyring
 

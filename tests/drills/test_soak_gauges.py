@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kvairlock.drills.soak_gauges import Gauges, Memory
+from kvairlock.drills.gauges import Gauges, Memory
 from kvairlock.drills.stack import DrillFailed
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from kvairlock.drills.canaries import Canaries
-from kvairlock.drills.soak_evidence import Witness
-from kvairlock.drills.soak_gauges import Descriptors, Memory
-from kvairlock.drills.soak_judge import Answers, Leftovers, Soaked
-from kvairlock.drills.soak_load import Ending, Outcome
-from kvairlock.drills.soak_plan import Ask, Endpoint
+from kvairlock.drills.gauges import Descriptors, Memory
+from kvairlock.drills.soak.evidence import Witness
+from kvairlock.drills.soak.judge import Answers, Leftovers, Soaked
+from kvairlock.drills.soak.load import Ending, Outcome
+from kvairlock.drills.soak.plan import Ask, Endpoint
 
 CANARIES = Canaries(4)
 OWN, OTHER = (CANARIES.prompt(tenant, 120) for tenant in ("acme", "acme"))

@@ -15,8 +15,8 @@ import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
 from kvairlock.drills.canaries import Canaries
-from kvairlock.drills.soak_load import Advice, Ending, Load, Manners, Outcome
-from kvairlock.drills.soak_plan import AfterChunks, AfterEnds, Ask, Endpoint
+from kvairlock.drills.soak.load import Advice, Ending, Load, Manners, Outcome
+from kvairlock.drills.soak.plan import AfterChunks, AfterEnds, Ask, Endpoint
 
 CANARIES = Canaries(4)
 PLAIN = Ask(CANARIES.prompt("acme", 120), 0, Endpoint.COMPLETIONS, False, {"n": 1}, None)

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from kvairlock.drills.canaries import CANARY_CHARACTERS
-from kvairlock.drills.soak_plan import (
+from kvairlock.drills.soak.plan import (
     CONTEXT_TOKENS,
     REPEATING,
     TRAINED,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kvairlock.drills.cost_loads import LOADS
+from kvairlock.drills.cost.loads import LOADS
 from kvairlock.runtime.settings import RetrySettings
 
 

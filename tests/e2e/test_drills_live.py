@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from kvairlock.core.guards import Guard
-from kvairlock.drills.library import shipped
+from kvairlock.drills.library.shipped import shipped
+from kvairlock.drills.library.topology import Topology
 from kvairlock.drills.stack import make_keys, running
-from kvairlock.drills.topology import Topology
 from kvairlock.runtime.secrets import write_private
 
 TENANTS = ("acme", "bravo", "coral")

@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from kvairlock.core.guards import Guard
-from kvairlock.drills.fault_bench import TENANTS, Kind
-from kvairlock.drills.fault_outcomes import Disconnected, RecordedEnd, When
-from kvairlock.drills.fault_table import Row, shipped
-from kvairlock.drills.faults import PROOF, PROVES, names, run_faults, run_rows
+from kvairlock.drills.faults.bench import TENANTS, Kind
+from kvairlock.drills.faults.outcomes import Disconnected, RecordedEnd, When
+from kvairlock.drills.faults.run import PROOF, PROVES, names, run_faults, run_rows
+from kvairlock.drills.faults.table import Row, shipped
 from kvairlock.drills.stack import Keys, make_keys
 from kvairlock.drills.table_row import TableRow
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kvairlock.cli.soak import SEED
-from kvairlock.drills.soak_plan import REPEATING, Ask, Plan
+from kvairlock.drills.soak.plan import REPEATING, Ask, Plan
 from kvairlock.sink.jsonl import read
 
 INCIDENT = "contract,capacity,outcome,input,range,page_index,integrity,scrub"

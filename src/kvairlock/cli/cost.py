@@ -9,7 +9,7 @@ import typer
 
 from kvairlock.cli.output import Json, fail
 from kvairlock.cli.stopping import stopped_in_order
-from kvairlock.drills.cost import Setting, run
+from kvairlock.drills.cost.run import Setting, run
 
 SEED = 2026
 

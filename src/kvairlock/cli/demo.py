@@ -9,7 +9,7 @@ import typer
 
 from kvairlock.cli.output import Json
 from kvairlock.cli.stopping import stopped_in_order
-from kvairlock.drills.demo import run
+from kvairlock.drills.demo.run import run
 
 
 def demo(

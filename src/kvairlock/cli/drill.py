@@ -19,11 +19,12 @@ from kvairlock.cli.drill_plan import Plan, Wanted, plan_for
 from kvairlock.cli.drill_view import DrillView, list_drills, show
 from kvairlock.cli.output import Json, Status, document, fail, table
 from kvairlock.cli.stopping import stopped_in_order
-from kvairlock.drills import beside, library
-from kvairlock.drills.drill import Level, Round
-from kvairlock.drills.page import write_page
-from kvairlock.drills.retention import Note, Retention
-from kvairlock.drills.rows import DrillRun
+from kvairlock.drills.library import shipped as library
+from kvairlock.drills.library.drill import Level, Round
+from kvairlock.drills.report.page import write_page
+from kvairlock.drills.runs import beside
+from kvairlock.drills.runs.retention import Note, Retention
+from kvairlock.drills.runs.rows import DrillRun
 from kvairlock.drills.stack import DrillFailed, workplace
 
 SEED = 2026

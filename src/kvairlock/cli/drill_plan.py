@@ -8,13 +8,14 @@ from pathlib import Path
 
 from kvairlock.cli.drill_view import DrillView
 from kvairlock.cli.output import fail
-from kvairlock.drills import beside, library
-from kvairlock.drills.deployed import run_on
-from kvairlock.drills.deployment import Deployment, load
-from kvairlock.drills.drill import Drill, Level, Round
-from kvairlock.drills.rows import DrillRun, Skipped, joined
-from kvairlock.drills.runner import run_drills
-from kvairlock.drills.selection import Table, called_for, narrowed
+from kvairlock.drills.library import shipped as library
+from kvairlock.drills.library.drill import Drill, Level, Round
+from kvairlock.drills.library.selection import Table, called_for, narrowed
+from kvairlock.drills.runs import beside
+from kvairlock.drills.runs.deployed import run_on
+from kvairlock.drills.runs.deployment import Deployment, load
+from kvairlock.drills.runs.rows import DrillRun, Skipped, joined
+from kvairlock.drills.runs.runner import run_drills
 
 RETENTION_H = 24
 """Of data of the tables beside the drills, which say nothing of it."""

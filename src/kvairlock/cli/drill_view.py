@@ -13,8 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from kvairlock.cli.output import document, plain, say, table
 from kvairlock.core.guards import Guard
-from kvairlock.drills.drill import LEVELS, ROUNDS, Drill
-from kvairlock.drills.rows import Row
+from kvairlock.drills.library.drill import LEVELS, ROUNDS, Drill
+from kvairlock.drills.runs.rows import Row
 
 TITLES = ("drill", "round", "guards off", "saw", "recorded by", "result")
 LISTED = ("drill", "round", "level", "guards", "also off", "what is done")

@@ -12,7 +12,7 @@ from kvairlock.cli.output import Json, fail
 from kvairlock.cli.stopping import stopped_in_order
 from kvairlock.core.guards import Guard
 from kvairlock.core.terms import LandingPolicy
-from kvairlock.drills.soak import Setting, run
+from kvairlock.drills.soak.run import Setting, run
 from kvairlock.engine.model import RECALL, UnknownModel, load_tokenizer
 from kvairlock.engine.store import PUBLISHED
 from kvairlock.runtime.settings import located_model

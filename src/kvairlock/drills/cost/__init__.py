@@ -1,0 +1,1 @@
+"""What faults cost: loads of one stack, compared in one run."""

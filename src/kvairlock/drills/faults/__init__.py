@@ -1,0 +1,1 @@
+"""The fault matrix: each process crashed, stopped or cut off at each stage."""

@@ -1,0 +1,1 @@
+"""Drills carried out: on stacks of their own, or on a deployment from outside."""

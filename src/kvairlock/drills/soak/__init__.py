@@ -1,0 +1,1 @@
+"""The soak: many tenants, more load than memory, clients that leave."""
