@@ -120,7 +120,7 @@ def test_a_key_is_in_a_file_beside_the_deployment_or_in_the_environment(
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        ('key_file = "gone.key"\n', r"gone\.key: cannot be read"),
+        ('key_file = "gone.key"\n', r"gone\.key: there is no such file"),
         ('key_file = "open.key"\n', r"open\.key: others can read it"),
         ('key_file = "two.key"\n', r"two\.key: must hold one API key"),
         ('key_variable = "NOT_SET"\n', "NOT_SET: must hold one API key"),

@@ -356,6 +356,7 @@ def test_nobody_shows_in_evidence_log_or_metrics(ended: Ended) -> None:
 def test_metrics_are_labelled_by_node_and_class_only(ended: Ended) -> None:
     labels = set(re.findall(r'[{,]([a-z_]+)="', ended.metrics))
     of_nodes = {"node", "role", "stage", "state", "fence", "name"}
-    assert labels <= of_nodes | {"outcome", "model", "length", "reason"}
+    of_routes = {"route", "check"}
+    assert labels <= of_nodes | of_routes | {"outcome", "model", "length", "reason"}
     completed = re.findall(r'requests_total{.*outcome="completed".*} ([0-9.]+)', ended.metrics)
     assert sum(map(float, completed)) >= REQUESTS
