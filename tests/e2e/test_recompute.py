@@ -52,6 +52,9 @@ pages = 128
 tenant_share = 1.0
 recompute_tokens_per_min = {TIGHT_TOKENS_PER_MIN}
 
+[breaker]
+failures = 1000  # what is lost on purpose is to close no route
+
 [limits]
 beat_ms = 100
 lost_ms = 600
@@ -145,9 +148,9 @@ def reborn(stack: Served, before: Json) -> None:
         life = facts["incarnations"]["prefill-0"]
         if life == before["incarnations"]["prefill-0"]:
             return None
-        stated = status["nodes"]["prefill-0"]["status"]["report"]["incarnation"]
+        stated = status["nodes"]["prefill-0"]["status"]
         up = set(status["routes"].values()) == {"up"}
-        return True if up and stated == life else None
+        return True if up and stated["report"]["incarnation"] == life else None
 
     wait_for("prefill to be started again", look)
 
