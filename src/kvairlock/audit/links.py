@@ -1,0 +1,199 @@
+"""The links of the chain that excludes a request: each says what must be on record, and how often.
+
+A link is true only by records that are there. Comparisons with a field that is missing give null,
+which counts as false in a link: what is missing never holds a chain together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ibis import Table
+
+from kvairlock.audit.spans import Gap
+
+Column = Any
+
+_RELAXING = (Gap.GUARD_DISABLED, Gap.GUARD_RELAXED, Gap.START_UNKNOWN)
+
+
+def was_read(t: Table) -> Column:
+    """Decode has read pages for it, or says that it generated."""
+    return (
+        (t.decode_read_started > 0)
+        | (t.decode_read_ended > 0)
+        | (t.generated_tokens > 0).fill_null(False)
+    )
+
+
+def is_relaxed(t: Table) -> Column:
+    """Some guard did not enforce, or may not have: then a check that did not run tells nothing."""
+    bits = sum(1 << tuple(Gap).index(gap) for gap in _RELAXING)
+    return (t.gaps & bits) != 0
+
+
+def is_on_two_lives(t: Table) -> Column:
+    """It has records of two lives of one role."""
+    return (
+        (t.gateway_life != t.gateway_other_life).fill_null(False)
+        | (t.decode_life != t.decode_other_life).fill_null(False)
+        | (t.prefill_life != t.prefill_other_life).fill_null(False)
+    )
+
+
+def is_out_of_order(t: Table) -> Column:
+    """Clocks of two nodes say that an effect came before its cause."""
+    pushed = (t.decode_window_granted > 0) & (t.prefill_pages_claimed == 0)
+    return (
+        (t.entered_at > t.arrived_at).fill_null(False)
+        | (pushed & (t.arrived_at > t.accepted_at)).fill_null(False)
+        | ((t.admitted > 0) & (t.stated_at > t.judged_at)).fill_null(False)
+    )
+
+
+def is_contradicting(t: Table) -> Column:
+    """Something is on record more often than it can happen, or of two tenants."""
+    twice = t.too_many | (t.namesakes > 1)
+    for name in (
+        "gateway_request_admitted",
+        "decode_request_admitted",
+        "decode_request_ended",
+        "decode_read_started",
+        "decode_read_ended",
+        "prefill_request_admitted",
+        "prefill_request_ended",
+        "prefill_range_computed",
+        "prefill_receipt_sent",
+    ):
+        twice |= t[name] > 1
+    return twice
+
+
+def lacks_figures(t: Table) -> Column:
+    """A record is there, and a figure that rules read is not in it."""
+    return (
+        (t.unsaid & (t.admitted > 0))
+        | ((t.gateway_request_admitted > 0) & t.prompt_tokens.isnull())
+        | ((t.prefill_receipt_sent > 0) & t.receipt_stop.isnull())
+        | (t.prefill_receipt_sent != t.receipts_completed + t.receipts_refusing)
+        | ((t.prefill_range_computed > 0) & t.computed_stop.isnull())
+        | ((t.decode_request_ended > 0) & (t.computed_tokens + t.generated_tokens).isnull())
+    )
+
+
+def has_no_end(t: Table) -> Column:
+    """It was let in, and neither ended on decode nor was it refused there."""
+    let_in = (t.gateway_request_admitted > 0) | (t.decode_request_admitted > 0)
+    refused = (t.decode_request_refused > 0) & (t.decode_request_admitted == 0)
+    return let_in & (t.decode_request_ended == 0) & ~refused
+
+
+def is_stated(t: Table) -> Column:
+    """Prefill computed it, stated so, and ended its part."""
+    return (
+        (t.prefill_request_admitted == 1)
+        & (t.prefill_range_computed == 1)
+        & (t.prefill_receipt_sent == 1)
+        & (t.receipts_completed == 1)
+        & (t.prefill_request_ended == 1)
+    ).fill_null(False)
+
+
+def is_drained(t: Table) -> Column:
+    """Every lease has ended on decode, and its pages came back on evidence."""
+    return (
+        (t.decode_drain_began == t.decode_pages_allocated)
+        & (t.decode_drain_ended == t.decode_pages_allocated)
+        & (t.drains_proven == t.decode_pages_allocated)
+    ).fill_null(False)
+
+
+def is_fenced(t: Table) -> Column:
+    """Every window has a fence that proves something."""
+    return (
+        (t.decode_window_fenced == t.decode_window_granted)
+        & (t.windows_proven == t.decode_window_granted)
+    ).fill_null(False)
+
+
+def is_answered(t: Table) -> Column:
+    """The whole chain of a request that was read, however its cache came about."""
+    read = (
+        (t.gateway_request_admitted == 1)
+        & (t.decode_request_admitted == 1)
+        & (t.decode_read_started == 1)
+        & (t.decode_read_ended == 1)
+        & (t.reads_own == 1)
+        & (t.confirmed_seq < t.read_seq)
+        & (t.last_read_seq < t.began_seq)
+        & (t.decode_request_ended == 1)
+    )
+    filled = is_handed_over(t) | is_recomputed(t)
+    return (read & filled & is_drained(t) & is_fenced(t)).fill_null(False)
+
+
+def is_handed_over(t: Table) -> Column:
+    """Prefill computed the whole prompt, and decode ruled on all of its pages."""
+    ruled = (
+        (t.admitted == 1)
+        & (t.decode_verdict == 1)
+        & (t.rulings_own == 1)
+        & (t.decode_pages_allocated == 1)
+        & (t.prefill_pages_allocated == 1)
+        & ~(t.unchecked | t.let_pass | t.reduced | t.unverified | t.unsaid)
+    )
+    whole = (
+        (t.confirmed_start == 0)
+        & (t.confirmed_stop == t.expected_tokens)
+        & (t.confirmed_stop == t.prompt_tokens)
+        & (t.confirmed_stop == t.receipt_stop)
+        & (t.confirmed_stop == t.computed_stop)
+        & (t.computed_tokens <= t.confirmed_stop)
+    )
+    prefill_done = (t.prefill_drains_began > 0) & (
+        t.prefill_drains_proven == t.prefill_drains_began
+    )
+    moved = is_pushed(t) | is_pulled(t)
+    return (ruled & whole & is_stated(t) & prefill_done & moved).fill_null(False)
+
+
+def is_pushed(t: Table) -> Column:
+    """One write into one window, which ended as it should."""
+    return (t.decode_window_granted == 1) & (t.prefill_write_ended == 1) & (t.writes_done == 1)
+
+
+def is_pulled(t: Table) -> Column:
+    """One claim, one read that ended as it should, and pages that stood to its end."""
+    return (
+        (t.prefill_pages_claimed == 1)
+        & (t.decode_remote_read_ended == 1)
+        & (t.remote_reads_done == 1)
+        & (t.stood == 1)
+        & (t.fell == 0)
+    )
+
+
+def is_recomputed(t: Table) -> Column:
+    """Decode computed the whole prompt itself, into pages of a new lease."""
+    return (
+        (t.decode_request_recomputed == 1)
+        & (t.admitted == 0)
+        & (t.decode_range_computed == 1)
+        & (t.ranges_own == 1)
+        & (t.recomputed_stop == t.prompt_tokens)
+        & (t.computed_tokens <= t.recomputed_stop)
+    ).fill_null(False)
+
+
+def is_refused_unread(t: Table) -> Column:
+    """It was refused, or ended, before anything was read; what it had came back on evidence."""
+    at_gateway = (
+        (t.gateway_request_refused > 0)
+        & (t.gateway_request_admitted == 0)
+        & t.decode_life.isnull()
+        & t.prefill_life.isnull()
+    )
+    on_decode = (t.gateway_request_admitted == 1) & ~has_no_end(t) & t.decode_life.notnull()
+    figures = (t.decode_request_ended == 0) | (t.generated_tokens == 0)
+    unread = (~was_read(t) & figures & is_drained(t) & is_fenced(t)).fill_null(False)
+    return (at_gateway | on_decode) & unread

@@ -1,0 +1,194 @@
+"""Evidence files as one wide table: a row per record, a column per field of the schema.
+
+    *.jsonl   ---> Parquet in a working folder --+
+    *.parquet -----------------------------------+--> one Ibis table, whatever engine holds it
+
+A line that is no record, a record without its envelope, of an unknown schema or an unknown event,
+or one that does not say whom and which pages it is about, can't be judged by anybody. Such records
+are counted and left out; what is left out shows as a gap in the numbers of its writer, and so the
+time around it counts as not covered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ibis
+import pyarrow as pa
+import pyarrow.parquet as pq
+from ibis import Table
+from ibis.backends import BaseBackend
+
+from kvairlock.audit.lines import Unreadable, convert
+from kvairlock.audit.wide import WIDE
+from kvairlock.core.errors import KvairlockError
+from kvairlock.core.evidence import ENVELOPE, EVENTS, SCHEMAS_READ
+
+BEARING = ("tenant", "request", "lease", "pages", "generations")
+"""Fields without which a record could say anything about anybody: it counts as lost.
+
+Any other field that is missing leaves a hole in the chain of its own request, and in no other.
+"""
+
+MEMORY_MAX = "2200MB"
+THREADS = 2
+
+
+class EvidenceUnusable(KvairlockError):
+    """Something that was named is no evidence; the message says what."""
+
+    code = "evidence_unusable"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was opened.
+
+    Args:
+        records: The wide table, everything that can be judged.
+        files: How many files it comes from.
+        unreadable: What was left out.
+    """
+
+    records: Table
+    files: int
+    unreadable: tuple[Unreadable, ...]
+
+
+def embedded(memory_max: str = MEMORY_MAX, threads: int = THREADS) -> BaseBackend:
+    """Return the engine that is used where no other is given: DuckDB, in this process.
+
+    Args:
+        memory_max: How much memory it may take before it writes to disk.
+        threads: How many threads it may use.
+    """
+    engine = ibis.duckdb.connect(memory_limit=memory_max, threads=threads)
+    # Ibis writes lambdas with an arrow, which DuckDB since 1.3 has to be asked to understand.
+    engine.raw_sql("SET lambda_syntax = 'ENABLE_SINGLE_ARROW'")
+    engine.raw_sql("SET preserve_insertion_order = false")
+    return engine
+
+
+def open_evidence(paths: Iterable[Path], working: Path, engine: BaseBackend) -> Evidence:
+    """Open files and folders of evidence as one table.
+
+    Args:
+        paths: Parquet files, JSON lines, or folders that hold them, in any mixture.
+        working: A folder for what has to be converted; it must outlive the table.
+        engine: What holds the table and will compute on it.
+
+    Raises:
+        EvidenceUnusable: A path does not exist, or there is no evidence in any of them.
+    """
+    files = list(_files(paths))
+    if not files:
+        raise EvidenceUnusable("there is no evidence in what was named: no .parquet, no .jsonl")
+    unreadable: list[Unreadable] = []
+    parts = []
+    for number, file in enumerate(files):
+        part = file
+        if file.suffix == ".jsonl":
+            part = working / f"{number}-{file.stem}.parquet"
+            unreadable += convert(file, part)
+        parts.append(part)
+    return evidence_of(_widen(parts, engine), len(files), unreadable)
+
+
+def evidence_of(wide: Table, files: int = 1, unreadable: Iterable[Unreadable] = ()) -> Evidence:
+    """Leave out of a wide table what can't be judged, and say what that is.
+
+    Args:
+        wide: Records with the columns of `WIDE`, in whatever engine.
+        files: How many files they come from.
+        unreadable: What could not even be brought into the table.
+    """
+    unknown = _unknown(_kinds(wide))
+    # A filter over everything costs as much as the audit's own passes: only if it finds something.
+    records = wide.filter(_is_known(wide)) if unknown else wide
+    return Evidence(records, files, (*unreadable, *unknown))
+
+
+def _files(paths: Iterable[Path]) -> Iterator[Path]:
+    for path in paths:
+        if path.is_dir():
+            yield from sorted(p for p in path.rglob("*") if p.suffix in (".jsonl", ".parquet"))
+        elif path.is_file():
+            yield path
+        else:
+            raise EvidenceUnusable(f"{path} does not exist")
+
+
+def _widen(parts: Sequence[Path], engine: BaseBackend) -> Table:
+    """Read all parts as the wide table; a file of an earlier schema lacks columns, not rows."""
+    tables = [_cast(engine.read_parquet(group), group) for group in _alike(parts)]
+    return ibis.union(tables[0], *tables[1:]) if len(tables) > 1 else tables[0]
+
+
+def _alike(parts: Sequence[Path]) -> list[list[Path]]:
+    """Group files that have the same columns: each group is read at once."""
+    groups: dict[tuple[str, ...], list[Path]] = {}
+    for part in parts:
+        try:
+            columns = tuple(pq.read_schema(part).names)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise EvidenceUnusable(f"{part.name} can't be read: {error}") from error
+        groups.setdefault(columns, []).append(part)
+    return list(groups.values())
+
+
+def _cast(table: Table, group: Sequence[Path]) -> Table:
+    missing = set(ENVELOPE) - set(table.columns)
+    if missing:
+        names = ", ".join(sorted(missing))
+        raise EvidenceUnusable(f"{group[0].name} is no evidence: it has no {names}")
+    wanted = ibis.schema(dict(ibis.Schema.from_pyarrow(WIDE)))
+    given = table.schema()
+    return table.select(
+        **{
+            name: _column(table, name, kind) if name in given else ibis.null(kind)
+            for name, kind in wanted.items()
+        }
+    )
+
+
+def _column(table: Table, name: str, kind: Any) -> Any:
+    column = table[name]
+    return column if column.type() == kind else column.cast(kind)
+
+
+def _is_known(table: Table) -> Any:
+    """Whether a record can be judged: known schema and event, whole envelope, what it is about."""
+    known = table["schema"].isin(SCHEMAS_READ) & table["event"].isin(tuple(EVENTS))
+    for name in ENVELOPE:
+        known &= table[name].notnull()
+    for name in BEARING:
+        without = tuple(event for event, row in EVENTS.items() if name not in row)
+        known &= table[name].notnull() | table["event"].isin(without)
+    return known.fill_null(False)
+
+
+def _kinds(table: Table) -> list[dict[str, Any]]:
+    """Count the fields of each kind of event, in one pass that only counts."""
+    given = {f"{name}_given": table[name].count() for name in (*ENVELOPE, *BEARING)}
+    kinds = table.group_by("event", "schema").aggregate(rows=table.count(), **given)
+    found: list[dict[str, Any]] = kinds.to_pyarrow().to_pylist()
+    return sorted(found, key=lambda kind: (str(kind["event"]), str(kind["schema"])))
+
+
+def _unknown(kinds: Iterable[dict[str, Any]]) -> list[Unreadable]:
+    return [
+        Unreadable("", odd, f"{kind['event']} of schema {kind['schema']}")
+        for kind in kinds
+        if (odd := _odd(kind))
+    ]
+
+
+def _odd(kind: dict[str, Any]) -> int:
+    """How many of the records of one kind can't be judged: all, or the incomplete."""
+    if kind["schema"] not in SCHEMAS_READ or kind["event"] not in EVENTS:
+        return int(kind["rows"])
+    needed = (*ENVELOPE, *(name for name in BEARING if name in EVENTS[kind["event"]]))
+    return max(int(kind["rows"] - kind[f"{name}_given"]) for name in needed)
