@@ -87,8 +87,7 @@ class Retries:
 
     def advice(self, tenant: str, refusal: Refusal) -> Mapping[str, str]:
         """Return the headers that keep a tenant's clients from trying again, if need be."""
-        invites = refusal.row.fault in (Fault.LOAD, Fault.PEER, Fault.OURS)
-        if not invites or self._of(tenant).left:
+        if refusal.row.fault is Fault.CLIENT or self._of(tenant).left:
             return {}
         return {ADVICE_HEADER: "false"}
 
