@@ -11,9 +11,12 @@ from threading import Event
 import pytest
 
 from kvairlock.core.terms import Peer
-from kvairlock.sink import jsonl
-from kvairlock.sink.contract_bench import Bench, Sink
-from kvairlock.sink.jsonl import JsonLines
+from kvairlock.runtime.evidence_settings import EvidenceSettings, Format
+from kvairlock.runtime.recording import Sink
+from kvairlock.sink import recorder
+from kvairlock.sink.contract_bench import Bench
+from kvairlock.sink.reading import LINES, files, read_folder
+from kvairlock.sink.recorder import Recorder
 from kvairlock.wire.keys import Keyring
 from tests.rack.tiny_sink import Forwarding
 
@@ -80,26 +83,29 @@ class ForwardingBench(GatedBench):
         return [json.loads(line) for line in self.raw().splitlines()]
 
 
-class JsonLinesBench(GatedBench):
-    """kvairlock's own sink: its file is written through the gate."""
+class RecorderBench(GatedBench):
+    """kvairlock's own sink: lines go to its open segment through the gate."""
 
-    def __init__(self, folder: Path, peer: Peer, ring: Keyring, patch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, folder: Path, peer: Peer, ring: Keyring, form: Format, patch: pytest.MonkeyPatch
+    ) -> None:
         super().__init__(Device())
-        lines = JsonLines(folder, peer, ring)
-        self.sink, self.path, self.waiting_max = lines, lines.path, jsonl.WAITING_MAX
-        self._write = os.write
+        self.folder, self._write = folder, os.write
         patch.setattr(os, "write", self._gated)
+        self.sink = Recorder(folder, peer, ring, settings=EvidenceSettings(format=form))
+        self.waiting_max = recorder.WAITING_MAX
 
     def _gated(self, fd: int, data: bytes) -> int:
-        if Path(f"/proc/self/fd/{fd}").resolve() == self.path:
-            self.device.put(b"")
+        path = Path(f"/proc/self/fd/{fd}").resolve()
+        if path.parent == self.folder and path.suffix == LINES:
+            self.device.put(bytes(data))
         return self._write(fd, data)
 
     def raw(self) -> bytes:
-        return self.path.read_bytes()
+        return bytes(self.device.written) + b"".join(p.read_bytes() for p in files(self.folder))
 
     def records(self) -> list[dict[str, object]]:
-        return jsonl.read(self.path)
+        return read_folder(self.folder)
 
 
 def _wait(event: Event) -> None:

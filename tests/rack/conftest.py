@@ -10,6 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 pytest.register_assert_rewrite(
     "kvairlock.sink.contract",
+    "kvairlock.sink.contract_store",
     "kvairlock.transport.contract",
     "kvairlock.transport.contract_pool",
 )

@@ -8,22 +8,34 @@ from pathlib import Path
 import pytest
 
 from kvairlock.core.terms import Incarnation, NodeName, Owner, Peer
+from kvairlock.runtime.evidence_settings import Format
+from kvairlock.runtime.recording import Value
 from kvairlock.sink.contract import SinkContract
-from kvairlock.sink.contract_bench import Bench, Value
+from kvairlock.sink.contract_bench import Bench
 from kvairlock.wire.keys import Keyring
-from tests.rack.benches import ForwardingBench, JsonLinesBench
+from tests.rack.benches import ForwardingBench, RecorderBench
 from tests.rack.broken import keeps, promises
 from tests.rack.tiny_sink import Forwarding
 
 
-class TestJsonLines(SinkContract):
+class OnRecorder(SinkContract):
+    form: Format
+
     @pytest.fixture(autouse=True)
     def _folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.patch, self.count = tmp_path, monkeypatch, 0
 
     def bench(self, peer: Peer, ring: Keyring) -> Bench:
         self.count += 1
-        return JsonLinesBench(self.folder / str(self.count), peer, ring, self.patch)
+        return RecorderBench(self.folder / str(self.count), peer, ring, self.form, self.patch)
+
+
+class TestParquet(OnRecorder):
+    form = Format.PARQUET
+
+
+class TestLines(OnRecorder):
+    form = Format.JSONL
 
 
 def on_bench(kind: type[Forwarding]) -> Callable[[Peer, Keyring], Bench]:

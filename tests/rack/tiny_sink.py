@@ -12,9 +12,9 @@ from kvairlock.core.errors import InvariantBroken
 from kvairlock.core.evidence import EVENTS, SCHEMA_VERSION, Kind
 from kvairlock.core.terms import Owner, Peer
 from kvairlock.runtime import clock
-from kvairlock.sink.contract_bench import Value
-from kvairlock.wire import keys
+from kvairlock.runtime.recording import Value
 from kvairlock.wire.keys import Keyring
+from kvairlock.wire.pseudonyms import Pseudonyms
 
 TYPES = {Kind.TEXT: str, Kind.INTEGER: int, Kind.INTEGERS: tuple, Kind.TEXTS: tuple}
 
@@ -25,16 +25,21 @@ class Forwarding:
     WAITING_MAX = 1_000
 
     def __init__(self, peer: Peer, ring: Keyring, put: Callable[[bytes], None]) -> None:
-        self.peer, self.ring, self.put = peer, ring, put
+        self.peer, self.put = peer, put
+        self.pseudonyms = Pseudonyms.of_ring(ring)
         self.waiting: deque[bytes] = deque()
         self.changed = Condition()
-        self.sequence = self.lost = 0
+        self.sequence = self.lost = self.told = 0
         self.closing = False
         self.thread = Thread(target=self.run, daemon=True)
         self.thread.start()
 
+    @property
+    def records(self) -> int:
+        return self.sequence
+
     def pseudonym(self, kind: str, name: str) -> str:
-        return keys.pseudonym(self.ring, kind, name)
+        return self.pseudonyms.of(kind, name)
 
     def record(self, event: str, owner: Owner | None, fields: Mapping[str, Value]) -> None:
         self.check(event, owner, fields)
@@ -103,9 +108,9 @@ class Forwarding:
 
     def confess(self) -> None:
         """Record what was lost, as soon as there is room for that and one record more."""
-        if self.lost and len(self.waiting) < self.WAITING_MAX - 1:
-            self.queue("evidence_lost", {"records": self.lost})
-            self.lost = 0
+        if self.lost > self.told and len(self.waiting) < self.WAITING_MAX - 1:
+            self.queue("evidence_lost", {"records": self.lost - self.told})
+            self.told = self.lost
 
     def run(self) -> None:
         while (line := self.next_line()) is not None:

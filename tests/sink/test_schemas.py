@@ -10,8 +10,11 @@ import pytest
 from kvairlock.core.evidence import SCHEMA_VERSION, SCHEMAS_READ
 from kvairlock.core.terms import Incarnation, NodeName, Peer, Role
 from kvairlock.drills.records import Records
-from kvairlock.sink.jsonl import JsonLines, SchemaUnknown, read
+from kvairlock.sink.contract import BEAT
+from kvairlock.sink.reading import SchemaUnknown, read
+from kvairlock.sink.recorder import Recorder
 from kvairlock.wire.keys import Keyring
+from kvairlock.wire.pseudonyms import Pseudonyms
 
 RING = Keyring.parse("one " + "ab" * 32)
 OLD = {
@@ -40,10 +43,10 @@ def written(folder: Path, *records: object) -> Path:
 def test_evidence_of_both_schemas_is_read_side_by_side(tmp_path: Path) -> None:
     written(tmp_path, OLD)
     peer = Peer(NodeName("decode-0"), Role.DECODE, Incarnation("2"))
-    sink = JsonLines(tmp_path, peer, RING)
-    sink.record("beat", None, {"records": 0})
+    sink = Recorder(tmp_path, peer, RING)
+    sink.record("beat", None, BEAT)
     sink.close()
-    records = Records(tmp_path, RING)
+    records = Records(tmp_path, Pseudonyms.of_ring(RING))
     assert records.all("node_started") == [OLD]
     assert [record["schema"] for record in records.all("beat")] == [SCHEMA_VERSION]
     assert SCHEMAS_READ == (1, SCHEMA_VERSION)

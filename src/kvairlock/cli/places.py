@@ -1,4 +1,4 @@
-"""Where a stack keeps what outlives it: keys of tenants, keys of the cluster, evidence.
+"""Where a stack keeps what outlives it: keys of tenants, of the cluster and of evidence, evidence.
 
 Made on first use, for their owner only. A file that the user names must exist: a typing mistake
 must not become a fresh set of keys.
@@ -8,15 +8,32 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from pathlib import Path
 
+import anyio
+
 from kvairlock.runtime import folders
-from kvairlock.runtime.secrets import VARIABLE, KeysWrong, load_keyring, new_key, write_private
+from kvairlock.runtime.secrets import (
+    EVIDENCE_VARIABLE,
+    VARIABLE,
+    KeysWrong,
+    load_keyring,
+    load_pseudonyms,
+    new_key,
+    pseudonyms_in,
+    write_private,
+)
 from kvairlock.wire.keys import KEY_ID_BYTES, Keyring
+from kvairlock.wire.pseudonyms import Pseudonyms
 
 KEYS_FILE = "keys.toml"
 CLUSTER_KEY_FILE = "cluster.key"
+EVIDENCE_KEY_FILE = "evidence.key"
 EVIDENCE = "evidence"
+LOOK_S = 60
+"""How often the evidence key is brought up to now: a new period begins at any time of day."""
+EVIDENCE_COMMENT = "# SINCE_UNIX_S DAYS HEX: the key of the pseudonyms in a cluster's evidence\n"
 RING_COMMENT = "# ID HEX: keys of a kvairlock cluster; the first signs and all are believed\n"
 
 
@@ -41,6 +58,52 @@ def cluster_ring(named: Path | None, state: Path) -> Keyring:
     if named is None and not path.exists():
         write_ring(path, Keyring.parse(fresh_key()))
     return load_keyring(path)
+
+
+def pseudonyms(ring: Keyring, state: Path, days: int, now_unix_s: int) -> Pseudonyms:
+    """Return the evidence key: of the environment, or of the state directory, brought up to now.
+
+    The latter is made if absent. Once a period is over its key is replaced by the next one, from
+    which it can't be computed; if periods get another length, a new one begins.
+
+    Args:
+        ring: The cluster's keys.
+        state: The state directory.
+        days: How long a period is.
+        now_unix_s: The time.
+
+    Raises:
+        KeysWrong: The key cannot be used.
+        OSError: It cannot be written.
+    """
+    if EVIDENCE_VARIABLE in os.environ:
+        return load_pseudonyms(None, ring).at(now_unix_s)
+    path = state / EVIDENCE_KEY_FILE
+    if not path.exists():
+        write_pseudonyms(path, Pseudonyms.fresh(now_unix_s, days))
+    kept = pseudonyms_in(path)
+    current = kept.at(now_unix_s).lasting(days, now_unix_s)
+    if current != kept:
+        write_pseudonyms(path, current)
+    return current
+
+
+async def keep_pseudonyms(ring: Keyring, state: Path, days: int) -> None:
+    """Bring the evidence key's file up to now whenever a period is over; runs until cancelled.
+
+    Processes go over to the next key by themselves: this is for who takes the file later.
+    """
+    while True:
+        await anyio.sleep(LOOK_S)
+        try:
+            pseudonyms(ring, state, days, int(time.time()))
+        except (KeysWrong, OSError):
+            continue  # it was removed or is being replaced; a new start says what is wrong with it
+
+
+def write_pseudonyms(path: Path, key: Pseudonyms) -> None:
+    """Write the evidence key to its file; the one before is gone."""
+    write_private(path, f"{EVIDENCE_COMMENT}{key.text()}\n")
 
 
 def fresh_key() -> str:

@@ -1,4 +1,8 @@
-"""Keys from the environment or from a file that only its owner can read; errors never show them."""
+"""Keys from the environment or from a file that only its owner can read; errors never show them.
+
+The cluster's keys authenticate processes and tickets. The evidence key makes pseudonyms; it has a
+file and a variable of its own, since it changes at other times (`kvairlock.wire.pseudonyms`).
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,10 @@ from pathlib import Path
 
 from kvairlock.core.errors import KvairlockError, Misuse
 from kvairlock.wire.keys import KEY_BYTES, Keyring
+from kvairlock.wire.pseudonyms import Pseudonyms
 
 VARIABLE = "KVAIRLOCK_CLUSTER_KEY"
+EVIDENCE_VARIABLE = "KVAIRLOCK_EVIDENCE_KEY"
 
 
 class KeysWrong(KvairlockError):
@@ -50,12 +56,45 @@ def keyring_in(file: Path) -> Keyring:
     Raises:
         KeysWrong: Others can read the file, or its content is malformed.
     """
-    return _keyring(str(file), _read_private(file, KeysWrong))
+    return _keyring(str(file), read_private(file, KeysWrong))
 
 
 def _keyring(where: str, text: str) -> Keyring:
     try:
         return Keyring.parse(text)
+    except Misuse as error:
+        raise KeysWrong(f"{where}: {error}") from None
+
+
+def load_pseudonyms(path: Path | None, ring: Keyring) -> Pseudonyms:
+    """Read the evidence key from `KVAIRLOCK_EVIDENCE_KEY`, or else from a file.
+
+    Args:
+        path: The file, or None where there is none: then the cluster's key makes pseudonyms, as
+            it does in 0.1.0, and they are no others after the retention period.
+        ring: The cluster's keys.
+
+    Raises:
+        KeysWrong: Others can read the file, or what it or the variable holds is malformed.
+    """
+    text = os.environ.get(EVIDENCE_VARIABLE)
+    if text is not None:
+        return _pseudonyms(EVIDENCE_VARIABLE, text)
+    return Pseudonyms.of_ring(ring) if path is None else pseudonyms_in(path)
+
+
+def pseudonyms_in(file: Path) -> Pseudonyms:
+    """Read the evidence key from a file, whatever the environment says.
+
+    Raises:
+        KeysWrong: Others can read the file, or its content is malformed.
+    """
+    return _pseudonyms(str(file), read_private(file, KeysWrong))
+
+
+def _pseudonyms(where: str, text: str) -> Pseudonyms:
+    try:
+        return Pseudonyms.parse(text)
     except Misuse as error:
         raise KeysWrong(f"{where}: {error}") from None
 
@@ -66,7 +105,7 @@ def api_key_in(file: Path) -> str:
     Raises:
         ApiKeyWrong: It cannot be read, others can read it, or it holds something else.
     """
-    return _one_word(str(file), _read_private(file, ApiKeyWrong).strip())
+    return _one_word(str(file), read_private(file, ApiKeyWrong).strip())
 
 
 def api_key_of(variable: str) -> str:
@@ -85,7 +124,16 @@ def _one_word(where: str, key: str) -> str:
     return key
 
 
-def _read_private(path: Path, wrong: type[KvairlockError]) -> str:
+def read_private(path: Path, wrong: type[KvairlockError]) -> str:
+    """Read a file that only its owner can read.
+
+    Args:
+        path: The file.
+        wrong: What to raise.
+
+    Raises:
+        KvairlockError: Of the given type: it cannot be read, or others can read it.
+    """
     try:
         mode = path.stat().st_mode
         text = path.read_text()
@@ -116,11 +164,15 @@ def write_private(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)
-    _keep_names_of(path.parent)
+    keep_names_of(path.parent)
 
 
-def _keep_names_of(folder: Path) -> None:
-    """Have a folder's entries written: until then its files may be those of before."""
+def keep_names_of(folder: Path) -> None:
+    """Have a folder's entries written: until then its files may be those of before.
+
+    Raises:
+        OSError: They cannot be written.
+    """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -3,33 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Protocol
 
-from kvairlock.core.terms import Owner
-
-Value = str | int | tuple[int, ...] | tuple[str, ...] | None
-
-
-class Sink(Protocol):
-    """Where a process records what it does."""
-
-    def pseudonym(self, kind: str, name: str) -> str:
-        """Return the keyed digest that stands for a `tenant` or a `request`.
-
-        A request is named with its attempt: `REQUEST/ATTEMPT`.
-        """
-
-    def record(self, event: str, owner: Owner | None, fields: Mapping[str, Value]) -> None:
-        """Number a record and see to it that it is written; return at once.
-
-        What is lost, for want of room or because the device refuses it, is counted, and recorded
-        as `evidence_lost` as soon as that can be written. Raises InvariantBroken if the record does
-        not fit its row of the schema, and nothing else.
-        """
-
-    def close(self, *, in_order: bool = True) -> None:
-        """Write what waits, `node_closed` behind it if nothing was left undone; idempotent."""
+from kvairlock.runtime.recording import Sink
 
 
 class Bench(ABC):

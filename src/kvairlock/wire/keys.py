@@ -17,7 +17,8 @@ KEY_ID_BYTES = 8
 MAC_BYTES = 32
 
 
-def _keyed(key: bytes, data: bytes) -> bytes:
+def keyed(key: bytes, data: bytes) -> bytes:
+    """Return the MAC of `data` under a key, 32 bytes (keyed BLAKE2b, RFC 7693)."""
     return hashlib.blake2b(data, key=key, digest_size=MAC_BYTES).digest()
 
 
@@ -67,11 +68,11 @@ class Keyring:
         key = self.keys.get(key_id)
         if key is None:
             raise PeerMisbehaved(Reason.FORGED, f"unknown key id {key_id!r}")
-        return _keyed(key, purpose.encode())
+        return keyed(key, purpose.encode())
 
     def mac(self, key_id: str, purpose: str, data: bytes) -> bytes:
         """Return the MAC of `data` for one purpose, 32 bytes (keyed BLAKE2b, RFC 7693)."""
-        return _keyed(self.derive(key_id, purpose), data)
+        return keyed(self.derive(key_id, purpose), data)
 
     def check(self, key_id: str, purpose: str, data: bytes, mac: bytes) -> None:
         """Verify a MAC in constant time.
@@ -111,14 +112,3 @@ def input_digest(ring: Keyring, key_id: str, salt: str, layout: str, tokens: byt
     """
     # The length keeps salt and layout from running into each other.
     return ring.mac(key_id, f"input {len(salt)} {salt} {layout}", tokens)
-
-
-def pseudonym(ring: Keyring, kind: str, name: str) -> str:
-    """Return the keyed digest that stands for a tenant or request in evidence, 24 hex digits.
-
-    Args:
-        ring: The cluster's keys: the digest is equal in every process, so that evidence joins.
-        kind: `tenant` or `request`.
-        name: The name.
-    """
-    return ring.mac(ring.active_id, f"evidence pseudonym {kind}", name.encode())[:12].hex()

@@ -1,31 +1,36 @@
-"""Evidence as JSON lines: one file per incarnation, checked against the schema, numbered.
+"""The evidence of one process: records are checked, numbered, and written by a thread of its own.
 
-Recording never blocks and never fails the serving path: records wait in bounded memory for a thread
-that writes them; what does not fit, or cannot be written, is counted and itself recorded. A file
-that was closed in order ends with `node_closed`; one without it has lost its tail.
+    any thread ---record---> waiting records (bounded) ---evidence thread---> segments, sealed
+
+Recording never blocks and never fails the serving path. What does not fit into the bounded memory,
+or can't be written, is counted, and the count is itself recorded. Converting a full segment is done
+by the same thread; what is recorded meanwhile waits. Evidence that was closed in order ends with
+`node_closed`; without it the tail is lost.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
-from kvairlock.core.errors import InvariantBroken, KvairlockError
-from kvairlock.core.evidence import ENVELOPE, EVENTS, SCHEMA_VERSION, SCHEMAS_READ, Kind
+import msgspec
+
+from kvairlock.core.errors import InvariantBroken
+from kvairlock.core.evidence import EVENTS, SCHEMA_VERSION, Kind
 from kvairlock.core.terms import Owner, Peer
 from kvairlock.runtime import clock
-from kvairlock.wire import keys
+from kvairlock.runtime.evidence_settings import EvidenceSettings
+from kvairlock.runtime.recording import Value
+from kvairlock.sink.seals import Seals
+from kvairlock.sink.segments import Segments
 from kvairlock.wire.keys import Keyring
+from kvairlock.wire.pseudonyms import Pseudonyms
 
 WAITING_MAX = 20_000
-
-Value = str | int | tuple[int, ...] | tuple[str, ...] | None
 
 _PYTHON = {
     Kind.TEXT: str,
@@ -35,43 +40,59 @@ _PYTHON = {
 }
 
 
-class SchemaUnknown(KvairlockError):
-    """Evidence of a schema that is not understood here; the message says which."""
-
-    code = "evidence_schema_unknown"
-
-
-class JsonLines:
+class Recorder:
     """The evidence of one process.
 
     Args:
-        directory: Where the file goes; made if absent, for its owner only.
+        folder: Where the files go; made if absent, for its owner only.
         peer: Who records, in which life.
-        ring: The cluster's keys: tenants and requests are recorded as keyed digests, equal in
-            every process of the cluster, so that an audit can join them.
+        ring: The cluster's keys, which seal.
+        pseudonyms: The key of tenants and requests, equal in every process of the cluster, so that
+            an audit can join them; the one that signs if left out.
+        settings: How evidence is kept.
+
+    Raises:
+        OSError: The folder or the first file can't be made.
     """
 
-    def __init__(self, directory: Path, peer: Peer, ring: Keyring) -> None:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.path = directory / f"{peer.node}-{peer.incarnation}.jsonl"
-        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    def __init__(
+        self,
+        folder: Path,
+        peer: Peer,
+        ring: Keyring,
+        pseudonyms: Pseudonyms | None = None,
+        settings: EvidenceSettings | None = None,
+    ) -> None:
+        seals = Seals(folder, peer.node, ring)
+        self._segments = Segments(folder, peer, seals, settings or EvidenceSettings())
         self._peer = peer
-        self._ring = ring
+        self._pseudonyms = pseudonyms or Pseudonyms.of_ring(ring)
         self._waiting: deque[bytes] = deque()
         self._wake = threading.Condition()
-        self._sequence = self._lost = 0
-        self._closing = self._torn = False
+        self._sequence = self._lost = self._told = 0
+        self._closing = False
         self._thread = threading.Thread(target=self._run, name="evidence", daemon=True)
         self._thread.start()
+
+    @property
+    def path(self) -> Path:
+        """The newest file: the one that is open, or what it became when it was sealed."""
+        return self._segments.path
 
     @property
     def records(self) -> int:
         """How many records were numbered so far."""
         return self._sequence
 
+    @property
+    def lost(self) -> int:
+        """How many of them could not be written so far."""
+        return self._lost
+
     def pseudonym(self, kind: str, name: str) -> str:
         """Return the keyed digest that stands for a tenant or request in the evidence."""
-        return keys.pseudonym(self._ring, kind, name)
+        self._pseudonyms = self._pseudonyms.at(time.time())
+        return self._pseudonyms.of(kind, name)
 
     def record(self, event: str, owner: Owner | None, fields: Mapping[str, Value]) -> None:
         """Number a record and queue it for writing; returns at once.
@@ -87,9 +108,9 @@ class JsonLines:
         _check(event, owner, fields)
         who = {} if owner is None else self._who(owner)
         with self._wake:
-            if self._lost and len(self._waiting) < WAITING_MAX - 1:
-                lost, self._lost = self._lost, 0
-                self._queue("evidence_lost", {"records": lost})
+            if self._lost > self._told and len(self._waiting) < WAITING_MAX - 1:
+                untold, self._told = self._lost - self._told, self._lost
+                self._queue("evidence_lost", {"records": untold})
             if len(self._waiting) >= WAITING_MAX:
                 self._sequence += 1
                 self._lost += 1
@@ -98,7 +119,7 @@ class JsonLines:
             self._wake.notify()
 
     def close(self, *, in_order: bool = True) -> None:
-        """Write what waits, and close the file; idempotent.
+        """Write what waits, and seal the last file; idempotent.
 
         Args:
             in_order: Whether nothing was left undone: only then is there a close marker.
@@ -112,7 +133,6 @@ class JsonLines:
             self._closing = True
             self._wake.notify()
         self._thread.join()
-        os.close(self._file)
 
     def _wait_for_room(self) -> None:
         """A close in order is recorded, whatever waits, and so is what was lost before it."""
@@ -139,33 +159,35 @@ class JsonLines:
             "at_boot_ns": clock.now(),
             **fields,
         }
-        self._waiting.append(json.dumps(record, separators=(",", ":")).encode() + b"\n")
+        self._waiting.append(_line(record))
 
     def _run(self) -> None:
-        while True:
-            with self._wake:
-                self._wake.wait_for(lambda: self._waiting or self._closing)
-                batch = list(self._waiting)
-                self._waiting.clear()
-                self._wake.notify_all()
-                if not batch:
-                    return
-            self._write(batch)
+        self._segments.begin()
+        while batch := self._batch():
+            try:
+                self._segments.write(b"".join(batch))
+            except OSError:
+                # A full disk must not stop serving: the audit will see the gap, and the count.
+                with self._wake:
+                    self._lost += len(batch)
+            self._segments.turn()
+        self._segments.close()
 
-    def _write(self, batch: list[bytes]) -> None:
-        """Write whole lines; after a failure the next ones begin on a line of their own.
+    def _batch(self) -> list[bytes]:
+        """Wait for records, and take all that wait; none if it was closed and all are written."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._waiting or self._closing)
+            batch = list(self._waiting)
+            self._waiting.clear()
+            self._wake.notify_all()
+            return batch
 
-        A full disk must not stop serving: the audit will see the gap, and the count.
-        """
-        data = memoryview((b"\n" if self._torn else b"") + b"".join(batch))
-        try:
-            while data:
-                data = data[os.write(self._file, data) :]
-            self._torn = False
-        except OSError:
-            self._torn = True
-            with self._wake:
-                self._lost += len(batch)
+
+def _line(record: Mapping[str, Value]) -> bytes:
+    try:
+        return msgspec.json.encode(record) + b"\n"
+    except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can say
+        return json.dumps(record, separators=(",", ":")).encode() + b"\n"
 
 
 def _check(event: str, owner: Owner | None, fields: Mapping[str, Value]) -> None:
@@ -179,25 +201,3 @@ def _check(event: str, owner: Owner | None, fields: Mapping[str, Value]) -> None
     for name, value in fields.items():
         if value is not None and not isinstance(value, _PYTHON[row[name].kind]):
             raise InvariantBroken("evidence", f"{event}.{name} is not {row[name].kind}")
-
-
-def read(path: Path) -> list[dict[str, object]]:
-    """Read a file of evidence; a torn line is passed over, and shows as a gap in the numbers.
-
-    Args:
-        path: A file that `JsonLines` wrote, or is writing, of this release or of an earlier one.
-
-    Raises:
-        SchemaUnknown: A record has a schema that is not read here: its fields may mean anything.
-    """
-    records: list[dict[str, object]] = []
-    for line in path.read_bytes().split(b"\n"):
-        with suppress(ValueError):
-            record = json.loads(line)
-            if isinstance(record, dict) and set(ENVELOPE) <= set(record):
-                records.append(record)
-    for record in records:
-        if record["schema"] not in SCHEMAS_READ:
-            known = ", ".join(map(str, SCHEMAS_READ))
-            raise SchemaUnknown(f"{path.name} is of schema {record['schema']!r}; read are {known}")
-    return records
