@@ -178,7 +178,7 @@ def test_a_node_without_pages_holds_nothing() -> None:
 def test_what_is_recorded_of_a_report() -> None:
     assert PLAIN.figures(Cause.RESIZED) == {
         "epoch": 3,
-        "pages": 10,
+        "pool_pages": 10,
         "landing_pages": 6,
         "windows": 0,
         "context_tokens": 100,

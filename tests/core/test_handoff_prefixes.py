@@ -8,6 +8,7 @@ from kvairlock.core.ends import End
 from kvairlock.core.messages import Receipt
 from kvairlock.core.terms import (
     LandingPolicy,
+    Owner,
 )
 from tests.core.ends import World
 from tests.core.ends_parts import (
@@ -34,6 +35,10 @@ def test_a_scope_shares_full_pages_of_an_equal_beginning() -> None:
     assert not world.corruptions
     reused = [r for r in world.prefill.records if r.event == "prefix_reused"]
     assert [(r.fields["tokens"], r.fields["creator"]) for r in reused] == [(8, "alice")]
+    assert {(r.fields["scope"], r.fields["creator_scope"]) for r in reused} == {("team", "team")}
+    kept = [r for r in world.prefill.records if r.event == "prefix_kept"]
+    assert kept[0].owner == Owner("alice", "a", 1)
+    assert kept[0].fields["pages"] == reused[0].fields["pages"]
     world.assert_baseline()
 
 

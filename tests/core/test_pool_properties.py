@@ -222,7 +222,7 @@ class PoolMachine(RuleBasedStateMachine):
         if chosen is None:
             return
         model = self.leases[chosen]
-        self.drain.begin(self.real[chosen], verb, self.now)
+        self.drain.begin(self.real[chosen], verb, "completed", self.now)
         model.live = False
         for page in model.pages:
             self.stage[page] = S.DRAINING if verb is V.RETIRE else S.QUARANTINED
@@ -357,7 +357,7 @@ class PoolMachine(RuleBasedStateMachine):
         for lease_id, model in list(self.leases.items()):
             lease = self.real[lease_id]
             if model.live:
-                self.drain.begin(lease, V.RETIRE, self.now)
+                self.drain.begin(lease, V.RETIRE, "completed", self.now)
             for kind, count in list(lease.holds.items()):
                 for _ in range(count):
                     lease.release(kind)

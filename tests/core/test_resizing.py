@@ -45,7 +45,7 @@ def test_free_pages_are_withdrawn_at_once_and_the_report_is_a_new_epoch() -> Non
     resize(world.decode, 13)
     assert (books.report.pages, books.report.epoch) == (13, 2)
     assert counts(world) == dict.fromkeys(S, 0) | {S.FREE: 13, S.WITHDRAWN: 3}
-    assert [(r["epoch"], r["pages"], r["cause"]) for r in reports(world.decode)] == [
+    assert [(r["epoch"], r["pool_pages"], r["cause"]) for r in reports(world.decode)] == [
         (1, 10, "resized"),
         (2, 13, "resized"),
     ]

@@ -7,6 +7,14 @@ import pytest
 
 from kvairlock.core.ends import ENDS, ClientGets, End, end_for
 from kvairlock.core.errors import REASONS, Fault, InvariantBroken, Reason, Refusal, Stage
+from kvairlock.core.evidence import (
+    ENVELOPE,
+    EVENTS,
+    RENAMED,
+    SCHEMAS_READ,
+    Kind,
+    Sensitivity,
+)
 from kvairlock.core.guards import GUARDS, Guard, GuardSet
 from kvairlock.core.memory.page import CONTENT_ENDS, LOOKUP, REFUSED, TABLE, PageStage, Verb
 from kvairlock.core.memory.pool import Pool
@@ -232,6 +240,28 @@ def test_load_reasons_say_when_to_come_back_and_client_faults_never_do() -> None
         if row.fault is Fault.CLIENT:
             assert row.retry_after_s is None
             assert 400 <= row.http_status < 500
+
+
+def test_a_name_has_one_kind_in_all_events() -> None:
+    kinds: dict[str, set[Kind]] = {}
+    for row in (ENVELOPE, *EVENTS.values()):
+        for name, field in row.items():
+            kinds.setdefault(name, set()).add(field.kind)
+    assert {name: found for name, found in kinds.items() if len(found) > 1} == {}
+
+
+def test_every_pseudonym_says_what_it_stands_for_and_nothing_else_does() -> None:
+    fields = [field for row in EVENTS.values() for field in row.values()]
+    pseudonyms = [field for field in fields if field.sensitivity is Sensitivity.PSEUDONYM]
+    assert {field.stands_for for field in pseudonyms} == {"tenant", "request", "scope"}
+    assert {f.stands_for for f in fields if f.sensitivity is Sensitivity.OPERATIONAL} == {""}
+
+
+def test_fields_that_were_renamed_are_what_their_event_has_now() -> None:
+    for (schema, event), names in RENAMED.items():
+        assert schema in SCHEMAS_READ
+        assert set(names.values()) <= set(EVENTS[event])
+        assert not set(names) & set(EVENTS[event])
 
 
 def test_every_guard_has_a_row_with_roles_and_words() -> None:

@@ -209,6 +209,7 @@ SAYS: dict[str, str] = {
     "pages_allocated": "gives {who} {pages} (lease {lease}, generations {generations})",
     "window_granted": "grants {peer} a {window}, for {pages}",
     "window_fenced": "has the {window} back: {fence}",
+    "prefix_kept": "keeps {pages} of {who} for its scope (lease {lease})",
     "prefix_reused": "takes {tokens} tokens of {who} from {pages}, kept for its scope",
     "range_computed": "has tokens {start} to {stop} of {who} in {pages}",
     "write_ended": "has written {pages} into the {window}: {status}",

@@ -87,6 +87,8 @@ def test_every_record_of_a_request_can_be_said() -> None:
         "parameters_stripped",
         "request_retried",
         "boundary_replayed",
+        "drill_requested",
+        "response_sent",
         "tenant_fault",
     }
     assert set(SAYS) <= set(EVENTS)

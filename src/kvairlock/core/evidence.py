@@ -15,6 +15,11 @@ SCHEMAS_READ = (1, SCHEMA_VERSION)
 """What readers of evidence here understand. Schema 1, of 0.1.0, has fewer events and fields: what
 is not there was not recorded, and counts as missing."""
 
+RENAMED: dict[tuple[int, str], dict[str, str]] = {
+    (1, "node_started"): {"pages": "pool_pages"},
+}
+"""What fields of events of earlier schemas are called now: one name has one type everywhere."""
+
 
 class Sensitivity(StrEnum):
     """How a field must be treated."""
@@ -42,6 +47,7 @@ class Field:
         purpose: What it is needed for.
         retention_days: How long it is kept.
         sensitivity: How it must be treated.
+        stands_for: Of a pseudonym: what it is the digest of, as `Sink.pseudonym` takes it.
     """
 
     kind: Kind
@@ -49,6 +55,7 @@ class Field:
     purpose: str
     retention_days: int = 90
     sensitivity: Sensitivity = Sensitivity.OPERATIONAL
+    stands_for: str = ""
 
 
 def _text(purpose: str) -> Field:
@@ -63,13 +70,18 @@ def _spans(unit: str, purpose: str) -> Field:
     return Field(Kind.INTEGERS, unit, purpose)
 
 
-_TENANT = Field(Kind.TEXT, "", "who holds or asks, without saying who", 90, Sensitivity.PSEUDONYM)
-_REQUEST = Field(Kind.TEXT, "", "which request, without saying which", 90, Sensitivity.PSEUDONYM)
+def _pseudonym(stands_for: str, purpose: str) -> Field:
+    return Field(Kind.TEXT, "", purpose, 90, Sensitivity.PSEUDONYM, stands_for)
+
+
+_TENANT = _pseudonym("tenant", "who holds or asks, without saying who")
+_REQUEST = _pseudonym("request", "which request, without saying which")
 _WHO = {"tenant": _TENANT, "request": _REQUEST}
 _PAGES = _spans("page", "which pages")
 _GENERATIONS = _spans("count", "in which of their lives")
 
 _RELAXED = Field(Kind.TEXTS, "", "what does not enforce or is checked in part, on which route")
+_DRILL = _text("which drill")
 _WAIVER = {
     "waiver": _text("which waiver"),
     "relaxes": _RELAXED,
@@ -94,7 +106,7 @@ EVENTS: dict[str, dict[str, Field]] = {
     "node_started": {
         "guards_off": Field(Kind.TEXTS, "", "time without a guard is uncovered"),
         "landing": _text("how remote writes become pages"),
-        "pages": _number("page", "capacity as measured"),
+        "pool_pages": _number("page", "capacity as measured"),
         "fingerprint": _text("what the capacity depends on"),
         "relaxed": _RELAXED,
     },
@@ -103,7 +115,7 @@ EVENTS: dict[str, dict[str, Field]] = {
     "waiver_expired": {**_WAIVER},
     "capacity_reported": {
         "epoch": _number("count", "which of the reports of this life is true"),
-        "pages": _number("page", "what requests may have"),
+        "pool_pages": _number("page", "what requests may have"),
         "landing_pages": _number("page", "what one request may land (decode)"),
         "windows": _number("count", "windows that may be mapped at one time (decode)"),
         "context_tokens": _number("token", "longest context of the model"),
@@ -118,7 +130,12 @@ EVENTS: dict[str, dict[str, Field]] = {
         "published_output_tokens": _number("token", "max_tokens as advertised; 0 sets no limit"),
     },
     "node_closed": {"records": _number("count", "a lost tail shows")},
-    "beat": {"records": _number("count", "a silent node shows")},
+    "beat": {
+        "records": _number("count", "a silent node shows"),
+        "relaxed": _RELAXED,
+        "points": Field(Kind.TEXTS, "", "failpoints that were armed in this life"),
+        "leases": _spans("count", "which leases have pages; what is lost before is over by then"),
+    },
     "evidence_lost": {"records": _number("count", "what the audit could not see")},
     "request_admitted": {
         **_WHO,
@@ -136,7 +153,7 @@ EVENTS: dict[str, dict[str, Field]] = {
     },
     "request_retried": {
         **_WHO,
-        "before": Field(Kind.TEXT, "", "which attempt it follows", 90, Sensitivity.PSEUDONYM),
+        "before": _pseudonym("request", "which attempt it follows"),
         "attempt": _number("count", "how many there were"),
         "reason": _text("why the one before came to nothing"),
     },
@@ -175,12 +192,20 @@ EVENTS: dict[str, dict[str, Field]] = {
         "bytes_written": _number("byte", "what the writer stored, by its own statement"),
         "wait_ms": _number("ms", "how long memory waited after the request's end"),
     },
+    "prefix_kept": {
+        **_WHO,
+        "lease": _number("", "which lease has the pages from now on"),
+        "pages": _PAGES,
+        "generations": _GENERATIONS,
+    },
     "prefix_reused": {
         **_WHO,
         "tokens": _number("token", "what was not computed again"),
         "pages": _PAGES,
         "generations": _GENERATIONS,
-        "creator": Field(Kind.TEXT, "", "who computed it", 90, Sensitivity.PSEUDONYM),
+        "creator": _pseudonym("tenant", "who computed it"),
+        "scope": _pseudonym("scope", "for whom the request's tenant shares"),
+        "creator_scope": _pseudonym("scope", "for whom it was computed: must be the same"),
     },
     "range_computed": {
         **_WHO,
@@ -255,12 +280,12 @@ EVENTS: dict[str, dict[str, Field]] = {
     "verdict": {
         **_WHO,
         "outcome": _text("admitted or the reason"),
-        "checks": Field(Kind.TEXTS, "", "which checks ran and passed"),
+        "checks": Field(Kind.TEXTS, "", "which checks ran and passed, over all of the pages"),
         "observed": Field(
             Kind.TEXTS, "", "which checks failed and only observe: evidence is missing"
         ),
         "policy": _text("which landed pages were digested; empty if none landed"),
-        "verified": _spans("page", "which pages have the stated digest; no other is verified"),
+        "verified": _spans("page", "over which of the pages `integrity` ran; no other is verified"),
         "start": _number("token", "confirmed range"),
         "stop": _number("token", "confirmed range"),
         "expected_tokens": _number("token", "what decode expected by its own figures"),
@@ -278,8 +303,20 @@ EVENTS: dict[str, dict[str, Field]] = {
         "generated_tokens": _number("token", "what was generated"),
         "reused_tokens": _number("token", "what was shared with an earlier prompt of its scope"),
     },
+    "response_sent": {
+        **_WHO,
+        "http_status": _number("", "what its client got; 0 if it had left before"),
+        "finish": Field(Kind.TEXTS, "", "finish_reason of each choice; none if it is no answer"),
+        "prompt_tokens": _number("token", "usage as stated to the client; 0 if none was"),
+        "generated_tokens": _number("token", "usage as stated to the client; 0 if none was"),
+    },
     "end_came_later": {**_WHO, "end": _text("an end that changed nothing")},
-    "drain_began": {**_WHO, "lease": _number("", "which lease"), "pages": _PAGES},
+    "drain_began": {
+        **_WHO,
+        "lease": _number("", "which lease"),
+        "pages": _PAGES,
+        "cause": _text("why the lease ended: how its request did, or that a prefix made room"),
+    },
     "drain_ended": {
         **_WHO,
         "lease": _number("", "which lease"),
@@ -346,6 +383,8 @@ EVENTS: dict[str, dict[str, Field]] = {
         "faults": _number("count", "how many there were within a minute"),
         "limit": _number("count", "how many there may be; 0 if no limit is set"),
     },
+    "drill_marked": {"drill": _DRILL, "phase": _text("whether it began or ended")},
+    "drill_requested": {**_WHO, "drill": _DRILL},
     "invariant_broken": {"invariant": _text("which"), "detail": _text("where")},
     "failpoint": {"point": _text("which"), "action": _text("armed, reached or released")},
 }

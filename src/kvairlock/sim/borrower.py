@@ -140,6 +140,7 @@ class BorrowerSite(DecodeSite):
             nonce=effect.nonce,
             generations=effect.generations,
             reader=effect.reader,
+            trace="",
         )
         return Claimed(self.peer, claim, presented, asked.offer)
 

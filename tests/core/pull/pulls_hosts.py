@@ -155,6 +155,7 @@ class BorrowerHost(DecodeHost):
             nonce=effect.nonce,
             generations=effect.generations,
             reader=effect.reader,
+            trace="",
         )
 
     # Reads

@@ -39,18 +39,20 @@ class Drain:
         self.waiting: dict[LeaseId, Waiting] = {}
         self.fences: Counter[Fence] = Counter()
 
-    def begin(self, lease: Lease, verb: Verb, now: Instant) -> None:
+    def begin(self, lease: Lease, verb: Verb, cause: str, now: Instant) -> None:
         """End a lease and free its pages as soon as nobody can reach them.
 
         Args:
             lease: A live lease.
             verb: RETIRE, or QUARANTINE after a violation.
+            cause: Why it ends, in one word, for the evidence.
             now: When it ended.
         """
         self._pool.end(lease, verb)
         self.waiting[lease.id] = Waiting(lease, now)
         pages = tuple(lease.pages.tolist())
-        self._out.append(Record("drain_began", lease.owner, {"lease": lease.id, "pages": pages}))
+        fields: dict[str, Value] = {"lease": lease.id, "pages": pages, "cause": cause}
+        self._out.append(Record("drain_began", lease.owner, fields))
         self.turn(now)
 
     def turn(self, now: Instant) -> None:

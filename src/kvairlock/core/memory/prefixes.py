@@ -26,12 +26,14 @@ class Entry:
         creator: Who computed them.
         keys: Scope and key of each page.
         lease: The pages' lease, the entry's own.
+        scope: For whom they were computed, as the creator's ticket says it.
         users: How many requests hold the entry.
     """
 
     creator: Owner
     keys: tuple[Key, ...]
     lease: Lease
+    scope: str
     users: int = 0
 
 

@@ -197,6 +197,11 @@ def verb_for(refusal: Refusal | None) -> Verb:
     return Verb.QUARANTINE if refusal and refusal.reason in VIOLATIONS else Verb.RETIRE
 
 
+def cause_of(refusal: Refusal | None) -> str:
+    """Return why a lease ends, in one word."""
+    return refusal.reason if refusal else End.COMPLETED
+
+
 def judge_ticket(
     books: Ledger,
     route: Route,

@@ -10,7 +10,7 @@ from kvairlock.core.protocol import handoff
 from kvairlock.core.protocol.decode.reception import Reception
 from kvairlock.core.protocol.decode.state import DecodeState
 from kvairlock.core.protocol.handoff import HandoffStage, Signal
-from kvairlock.core.protocol.ledger import verb_for
+from kvairlock.core.protocol.ledger import cause_of, verb_for
 from kvairlock.core.terms import Instant, Owner, Peer, TransferId, after
 
 RECOVERABLE = frozenset({Reason.PEER_LOST, Reason.TIMEOUT, Reason.MISSING_EVIDENCE})
@@ -149,7 +149,8 @@ def _give_back(
     if reception.window is not None and reception.window.wanted:
         node.windows.unwant(reception.window, now)
     if reception.lease is not None:
-        node.books.drain.begin(reception.lease, verb_for(refusal), now)
+        verb, cause = verb_for(refusal), cause_of(refusal)
+        node.books.drain.begin(reception.lease, verb, cause, now)
 
 
 def _last_word(reception: Reception, end: End, refusal: Refusal | None) -> Ruling | Withdraw:

@@ -8,7 +8,7 @@ from kvairlock.core.errors import Reason, Refusal, Stage
 from kvairlock.core.messages import Ruling
 from kvairlock.core.protocol import handoff
 from kvairlock.core.protocol.handoff import HandoffStage, Signal
-from kvairlock.core.protocol.ledger import verb_for
+from kvairlock.core.protocol.ledger import cause_of, verb_for
 from kvairlock.core.protocol.prefill.intake import drop
 from kvairlock.core.protocol.prefill.job import Job
 from kvairlock.core.protocol.prefill.receipts import send_receipt
@@ -89,7 +89,7 @@ def give_back(node: PrefillState, job: Job, refusal: Refusal | None, now: Instan
     _record(node, job, refusal)
     node.closing[job.name] = job
     if job.lease is not None:
-        node.books.drain.begin(job.lease, verb_for(refusal), now)
+        node.books.drain.begin(job.lease, verb_for(refusal), cause_of(refusal), now)
 
 
 def _record(node: PrefillState, job: Job, refusal: Refusal | None) -> None:

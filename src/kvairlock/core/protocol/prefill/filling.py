@@ -79,6 +79,8 @@ def _record_start(node: PrefillState, job: Job) -> None:
             pages=tuple(pages.tolist()),
             generations=tuple(generations[pages].tolist()),
             creator=entry.creator.tenant,
+            scope=job.ticket.scope,
+            creator_scope=entry.scope,
         )
 
 

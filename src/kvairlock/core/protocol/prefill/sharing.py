@@ -11,6 +11,8 @@ from kvairlock.core.protocol.prefill.state import PrefillState
 from kvairlock.core.terms import Instant
 
 ANYBODY = ""
+EVICTED = "evicted"
+"""Why the lease of a prefix ends: it makes room."""
 
 
 def shared_prefix(node: PrefillState, job: Job) -> Match:
@@ -51,7 +53,14 @@ def keep(node: PrefillState, job: Job, now: Instant) -> None:
     pool, lease = node.books.pool, job.own
     pool.advance(lease, Verb.SHARE, lease.pages[: len(new)])
     shared = pool.transfer(lease, job.owner, len(new))
-    node.prefixes.add(Entry(job.owner, new, shared))
+    node.books.record(
+        "prefix_kept",
+        job.owner,
+        lease=shared.id,
+        pages=tuple(shared.pages.tolist()),
+        generations=tuple(shared.generations.tolist()),
+    )
+    node.prefixes.add(Entry(job.owner, new, shared, job.ticket.scope))
 
 
 def _keys(node: PrefillState, job: Job) -> tuple[Key, ...]:
@@ -74,5 +83,5 @@ def _evict(node: PrefillState, now: Instant) -> bool:
     entry = node.prefixes.pop_idle()
     if entry is None:
         return False
-    node.books.drain.begin(entry.lease, Verb.RETIRE, now)
+    node.books.drain.begin(entry.lease, Verb.RETIRE, EVICTED, now)
     return True
