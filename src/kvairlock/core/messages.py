@@ -8,7 +8,8 @@
     gateway --Rehearse----------------> any node --Rehearsed---> gateway
 
 Every field is required: a missing one is a refusal, not a default. Durations travel, instants do
-not. Page lists and digests stay between nodes; a router carries only the request ticket.
+not. Page lists and digests stay between nodes; a router carries only the request ticket. A `trace`
+is opaque here: hosts make and read it, and nothing that is decided depends on it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from kvairlock.core.errors import Refusal
 from kvairlock.core.guards import Relaxed
 from kvairlock.core.promise.capacity import CapacityReport
 from kvairlock.core.terms import NodeName, Owner, Peer, Reader, Role, TransferId, WindowId
+from kvairlock.core.waits import Waited
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,7 @@ class Submit:
             and no likelihood either.
         prefill: The prefill node of the route.
         nonce: The sender's own name for this presentation of the ticket.
+        trace: Under which span this belongs, as W3C's `traceparent`; empty if it is not traced.
 
     Raises:
         ValueError: When made with an impossible number of alternatives.
@@ -134,10 +137,20 @@ class Submit:
     alternatives: int | None
     prefill: NodeName
     nonce: str
+    trace: str
 
     def __post_init__(self) -> None:
-        if self.alternatives is not None and not 0 <= self.alternatives <= ALTERNATIVES_MAX:
-            raise ValueError(f"alternatives must be from 0 to {ALTERNATIVES_MAX}")
+        check_alternatives(self.alternatives)
+
+
+def check_alternatives(count: int | None) -> None:
+    """Refuse a number of likely tokens that nobody can ask for.
+
+    Raises:
+        ValueError: It is under 0 or over `ALTERNATIVES_MAX`.
+    """
+    if count is not None and not 0 <= count <= ALTERNATIVES_MAX:
+        raise ValueError(f"alternatives must be from 0 to {ALTERNATIVES_MAX}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +175,7 @@ class Grant:
         layout: Digest of the page layout that the receiver expects.
         seed: Seed of the page digests of this transfer.
         patience_ms: How long the receiver will wait for the receipt.
+        trace: Under which span this belongs; see `Submit`.
     """
 
     transfer: TransferId
@@ -174,6 +188,7 @@ class Grant:
     layout: str
     seed: int
     patience_ms: int
+    trace: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +273,7 @@ class Claim:
         nonce: Fresh name of this claim; who repeats it is answered again.
         generations: The claimant's generation of each page to read into, to be stated back.
         reader: Whether the claimant will ask afterwards if the pages stood.
+        trace: Under which span this belongs; see `Submit`.
     """
 
     transfer: TransferId
@@ -269,6 +285,7 @@ class Claim:
     nonce: str
     generations: tuple[int, ...]
     reader: Reader
+    trace: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,6 +440,8 @@ class NodeStatus:
             not stated (version 1), so that it is unknown.
         coverage: Page reads by what vouched for the pages, for each route of a decode node; None if
             that is not stated (version 1), so that nothing vouches for them.
+        waits: How long requests and memory waited since the start; None if that is not stated
+            (version 1).
     """
 
     report: CapacityReport
@@ -436,6 +455,7 @@ class NodeStatus:
     points: tuple[str, ...]
     relaxed: tuple[Relaxed, ...] | None
     coverage: tuple[Coverage, ...] | None
+    waits: tuple[Waited, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -490,6 +510,48 @@ class Rehearsed:
 
 
 @dataclass(frozen=True, slots=True)
+class Watch:
+    """Gateway to any node: somebody looks at your pages; tell of them until the lease is over.
+
+    Args:
+        view: The sender's own name of what is looked at. Under a name that the node does not know,
+            all pages are told of first; under a known one, the lease begins anew.
+        lease_ms: For how long from now on; 0 ends it.
+        every_ms: Time between two page maps, at least.
+    """
+
+    view: str
+    lease_ms: int
+    every_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PageMap:
+    """Any node to the gateway: pages that are not as the last map of this view said.
+
+    It has no owner, no lease and no byte of any page.
+
+    Args:
+        view: The name that it is watched under.
+        number: 0 for the first of the view, then one more each time: a gap means that what is
+            known is not true any more.
+        pool_pages: How many pages the node has mapped.
+        spans: Pairs of int32, little-endian: first page of a run and how many, in rising order.
+        stages: The stage of each of these pages as the page table numbers them, one int8 each.
+        generations: Their content counters, int64 each, little-endian.
+        rest: How many more pages have changed that the next maps tell of.
+    """
+
+    view: str
+    number: int
+    pool_pages: int
+    spans: bytes
+    stages: bytes
+    generations: bytes
+    rest: int
+
+
+@dataclass(frozen=True, slots=True)
 class Beat:
     """Either way, on every channel: this process lives and its loop turns."""
 
@@ -530,6 +592,8 @@ Message = (
     | Resize
     | Rehearse
     | Rehearsed
+    | Watch
+    | PageMap
     | Beat
     | Drill
 )
@@ -557,6 +621,8 @@ SENDERS: dict[type[Message], frozenset[Role]] = {
     Resize: frozenset({Role.GATEWAY}),
     Rehearse: frozenset({Role.GATEWAY}),
     Rehearsed: frozenset({Role.PREFILL, Role.DECODE}),
+    Watch: frozenset({Role.GATEWAY}),
+    PageMap: frozenset({Role.PREFILL, Role.DECODE}),
     Beat: _ANY,
     Drill: frozenset({Role.GATEWAY}),
 }

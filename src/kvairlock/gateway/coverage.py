@@ -7,11 +7,8 @@ covered.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from kvairlock.core.checks import Cover, Coverage
 from kvairlock.core.guards import GUARDS, GuardSet, Relaxed
@@ -143,53 +140,3 @@ def _waiver(waiver: Waiver, state: WaiverState, now_unix_s: int) -> ShownWaiver:
         seconds_left=0 if expired else waiver.expires_unix_s - now_unix_s,
         evidence=waiver.evidence,
     )
-
-
-class CoverageFigures(Collector):
-    """The same for Prometheus: reads by check, and what is relaxed.
-
-    Args:
-        routes: What the nodes report.
-        guarding: The gateway's guards.
-    """
-
-    def __init__(self, routes: Routes, guarding: Guarding) -> None:
-        self._routes, self._guarding = routes, guarding
-
-    def collect(self) -> Iterable[Metric]:
-        """Return the families as of now."""
-        yield _reads(self._routes.nodes)
-        yield from _relaxed(coverage(self._routes, self._guarding.guards))
-
-
-def _reads(views: Views) -> Metric:
-    family = CounterMetricFamily(
-        "kvairlock_page_reads",
-        "Prompt pages that steps have read, by what vouched for them",
-        labels=["node", "role", "check"],
-    )
-    for name, view in views.items():
-        stated = view.status.coverage if view.status else None
-        for cover in Cover if stated else ():
-            total = sum(one.by_cover[cover] for one in stated or ())
-            family.add_metric([name, view.role, cover], total)
-    return family
-
-
-def _relaxed(covered: Iterable[RouteCoverage]) -> Iterator[Metric]:
-    relaxed = GaugeMetricFamily(
-        "kvairlock_relaxed",
-        "What does not enforce or is checked in part, by who states it",
-        labels=["route", "node", "guard", "mode", "checks", "waiver"],
-    )
-    unstated = GaugeMetricFamily(
-        "kvairlock_guards_unstated",
-        "Nodes of a route that do not state how their guards are set",
-        labels=["route"],
-    )
-    for one in covered:
-        unstated.add_metric([one.route], len(one.unstated))
-        for stated in one.relaxed:
-            labels = [one.route, stated.node, stated.guard, stated.mode]
-            relaxed.add_metric([*labels, stated.checks, stated.waiver], 1)
-    yield from (relaxed, unstated)

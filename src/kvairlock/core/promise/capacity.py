@@ -148,7 +148,7 @@ class CapacityReport:
         """
         return {
             "epoch": self.epoch,
-            "pages": self.pages,
+            "pool_pages": self.pages,
             "landing_pages": self.landing_pages,
             "windows": self.windows,
             "context_tokens": self.context_tokens,

@@ -1,0 +1,80 @@
+"""`/metrics` of a node: a small HTTP server on a port of its own, in the node's event loop.
+
+Nothing else is served there, to nobody by name, and at most a few at one time: who is over that
+gets 503. It ends with the node, without waiting for anybody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from kvairlock.metrics import exposition
+from kvairlock.metrics.families import Gathering
+from kvairlock.metrics.table import PATH
+
+CONNECTIONS_MAX = 16
+HEAD_BYTES_MAX = 16 * 1024
+KEEP_ALIVE_S = 90
+"""Longer than the minute that Prometheus scrapes by when nobody says otherwise."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Bind the socket; port 0 takes a free one.
+
+    Raises:
+        OSError: The address cannot be bound.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family)
+
+
+def url_of(listener: socket.socket) -> str:
+    """Return where a bound socket is reached, with the path."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}{PATH}" if ":" in host else f"http://{host}:{port}{PATH}"
+
+
+class _Server(uvicorn.Server):
+    """uvicorn that leaves the signals to the node."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def serve(listener: socket.socket, figures: Callable[[], Gathering]) -> None:
+    """Answer until cancelled.
+
+    Args:
+        listener: A bound socket.
+        figures: Returns what is shown, as of now; called in the event loop.
+    """
+
+    async def metrics(request: Request) -> Response:
+        return await exposition.answer(request, figures())
+
+    app = Starlette(routes=[Route(PATH, metrics)])
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        limit_concurrency=CONNECTIONS_MAX,
+        h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=0,
+    )
+    await _Server(config).serve(sockets=[listener])
