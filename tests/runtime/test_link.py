@@ -75,7 +75,7 @@ def dial(there: Listening, layout: str = "") -> Awaitable[Link]:
 
 def grant(inode: int) -> Grant:
     transfer, window = TransferId("r/1"), WindowId("w1")
-    return Grant(transfer, b"ticket", b"", window, inode, (0,), (1,), "layout", 1, 1000)
+    return Grant(transfer, b"ticket", b"", window, inode, (0,), (1,), "layout", 1, 1000, "")
 
 
 def test_a_message_and_its_file_arrive_together(tmp_path: Path) -> None:
