@@ -19,7 +19,9 @@ from kvairlock.drills.cost.table import show
 from kvairlock.drills.soak.judge import Leftovers
 from kvairlock.drills.soak.load import Advice, Ending, Outcome
 from kvairlock.drills.stack import DrillFailed
-from kvairlock.sink.jsonl import JsonLines, Value
+from kvairlock.runtime.evidence_settings import EvidenceSettings, Format
+from kvairlock.runtime.recording import Value
+from kvairlock.sink.recorder import Recorder
 from kvairlock.wire.keys import Keyring
 
 CANARIES = Canaries(4)
@@ -156,9 +158,10 @@ def test_records_count_for_the_load_during_which_they_were_made() -> None:
     assert second.page_ms_drained == 40
 
 
-def sink(folder: Path, role: Role) -> JsonLines:
+def sink(folder: Path, role: Role) -> Recorder:
     peer = Peer(NodeName(role), role, Incarnation("1"))
-    return JsonLines(folder, peer, Keyring({"k": bytes(32)}))
+    lines = EvidenceSettings(format=Format.JSONL)
+    return Recorder(folder, peer, Keyring({"k": bytes(32)}), settings=lines)
 
 
 def test_without_the_whole_evidence_of_the_gateway_nothing_is_told(tmp_path: Path) -> None:

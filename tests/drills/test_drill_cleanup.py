@@ -19,9 +19,9 @@ from kvairlock.drills.runs import cleanup
 from kvairlock.drills.runs.cleanup import asked_again, broken, ended, gone, look
 from kvairlock.drills.runs.player import Site
 from kvairlock.drills.stack import DrillFailed
-from kvairlock.wire.keys import Keyring
+from kvairlock.wire.pseudonyms import Pseudonyms
 
-RING = Keyring.parse(f"drill {'00' * 32}\n")
+KEY = Pseudonyms(bytes(32))
 
 
 class Gateway:
@@ -61,7 +61,7 @@ def site(gateway: Gateway, folder: Path, *drained: int) -> Site:
     envelope = {**dict.fromkeys(ENVELOPE, 0), "schema": SCHEMA_VERSION}
     lines = [{**envelope, "event": "drain_ended", "pages": list(range(n))} for n in drained]
     (folder / "decode-0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return Site(cast(GatewayClient, gateway), Records(folder, RING), None)
+    return Site(cast(GatewayClient, gateway), Records(folder, KEY), None)
 
 
 def test_all_pages_zeroed_that_were_drained_is_clean(tmp_path: Path) -> None:

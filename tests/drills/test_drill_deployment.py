@@ -12,7 +12,7 @@ from kvairlock.core.errors import KvairlockError
 from kvairlock.drills.library.shipped import drill, shipped
 from kvairlock.drills.runs.deployed import why_not
 from kvairlock.drills.runs.deployment import Deployment, DeploymentWrong, Facts, load
-from kvairlock.wire.keys import pseudonym
+from kvairlock.runtime.secrets import write_private
 
 FILE = """
 [gateway]
@@ -40,7 +40,7 @@ retention_h = 12
 
 [evidence]
 folder = "evidence"
-cluster_key_file = "cluster.key"
+evidence_key_file = "evidence.key"
 """
 
 FACTS = Facts("recall", 1024, ("prefill-0", "decode-0"), (), can_steer=True)
@@ -53,8 +53,7 @@ def file(tmp_path: Path) -> Path:
         key = tmp_path / f"{name}.key"
         key.write_text(f"kva-{name}\n")
         key.chmod(0o600)
-    (tmp_path / "cluster.key").write_text(f"k1 {'ab' * 32}\n")
-    (tmp_path / "cluster.key").chmod(0o600)
+    write_private(tmp_path / "evidence.key", f"1796000000 36500 {'ab' * 32}\n")
     path = tmp_path / "deployment.toml"
     path.write_text(FILE)
     return path
@@ -75,9 +74,9 @@ def test_a_drills_tenants_stand_for_those_of_the_deployment(deployment: Deployme
     site = deployment.site(("mallory", "alice"))
     assert site.stack is None
     assert site.records is not None
-    assert deployment.ring is not None
-    assert site.records.tenant("mallory") == pseudonym(deployment.ring, "tenant", "acme")
-    assert site.records.tenant("alice") == pseudonym(deployment.ring, "tenant", "bravo")
+    assert deployment.pseudonyms is not None
+    assert site.records.tenant("mallory") == deployment.pseudonyms.of("tenant", "acme")
+    assert site.records.tenant("alice") == deployment.pseudonyms.of("tenant", "bravo")
 
 
 def test_without_evidence_there_are_no_records(file: Path) -> None:
@@ -160,7 +159,7 @@ def test_what_cannot_be_done_is_skipped_with_the_reason(
 
 
 def test_a_drill_that_waits_for_evidence_needs_it(deployment: Deployment) -> None:
-    blind = replace(deployment, evidence=None, ring=None)
+    blind = replace(deployment, evidence=None, pseudonyms=None)
     assert (
         why_not(drill("integrity"), blind, FACTS) == "it waits for evidence, which is not at hand"
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import pytest
@@ -42,6 +44,7 @@ class Gateway:
         self.promise_tokens = promise_tokens
         self.asked: list[tuple[Marked, str | None, int]] = []
         self.points: list[tuple[str, str, str]] = []
+        self.marks: list[str] = []
 
     def ask(
         self,
@@ -62,6 +65,12 @@ class Gateway:
     def point(self, node: str, action: str, point: str, after: int = 0) -> None:
         self.points.append((node, action, point))
 
+    @contextmanager
+    def drilling(self, drill: str) -> Iterator[None]:
+        self.marks.append(f"{drill} began")
+        yield
+        self.marks.append(f"{drill} ended")
+
     def context_tokens(self) -> int:
         return self.promise_tokens
 
@@ -79,6 +88,7 @@ def test_prompts_fill_what_is_promised_to_the_last_token() -> None:
     gateway = Gateway(1024)
     seen = player(drill("promise"), gateway).play()
     assert [len(prompt.text) + most for prompt, _, most in gateway.asked] == [1024, 1025, 2024]
+    assert gateway.marks == ["promise began", "promise ended"]
     assert {name: one.sight for name, one in seen.items()} == {
         "at": Sight.OWN, "over": Sight.REFUSED, "far": Sight.REFUSED,
     }  # fmt: skip

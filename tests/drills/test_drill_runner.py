@@ -21,9 +21,11 @@ from kvairlock.drills.runs.rows import Cleaned, Outcome, Row, row_of
 from kvairlock.drills.runs.runner import groups_of, run_drills
 from kvairlock.drills.stack import DrillFailed, Keys, Running
 from kvairlock.wire.keys import Keyring
+from kvairlock.wire.pseudonyms import Pseudonyms
 
 from .drills_made import TEXT
 
+KEY = Pseudonyms(bytes(32), days=90)
 RING = Keyring.parse(f"drill {'00' * 32}\n")
 
 
@@ -115,7 +117,7 @@ class World:
 
 
 def make_keys(folder: Path, tenants: Mapping[str, None], scope: str) -> Keys:
-    return Keys(folder / "keys", folder / "cluster", RING, dict.fromkeys(tenants, "key"))
+    return Keys(folder / "keys", folder / "cluster", RING, KEY, dict.fromkeys(tenants, "key"))
 
 
 def look(place: str, drills: list[str], site: Site) -> Cleaned:

@@ -12,6 +12,7 @@ import pytest
 
 from kvairlock.drills.stack import Keys, running
 from kvairlock.wire.keys import Keyring
+from kvairlock.wire.pseudonyms import Pseudonyms
 
 
 class ToldToEnd(Exception):
@@ -34,7 +35,8 @@ def test_a_signal_in_the_middle_of_a_start_leaves_no_process(
 
     monkeypatch.setattr(subprocess, "Popen", start)
     before = signal.signal(signal.SIGTERM, end)
-    keys = Keys(tmp_path / "keys.toml", tmp_path / "cluster.key", Keyring({}), {})
+    pseudonyms = Pseudonyms(bytes(32), days=90)
+    keys = Keys(tmp_path / "keys.toml", tmp_path / "cluster.key", Keyring({}), pseudonyms, {})
     try:
         with pytest.raises(ToldToEnd), running("", keys, tmp_path / "stack"):
             raise AssertionError("it was told to end before it served")

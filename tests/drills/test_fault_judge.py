@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kvairlock.core.terms import Incarnation, NodeName, Peer, Role
 from kvairlock.drills.canaries import Canaries
 from kvairlock.drills.client import Reply
 from kvairlock.drills.faults import judge
@@ -17,6 +18,9 @@ from kvairlock.drills.faults.judge import Seen, complaints, expected, got
 from kvairlock.drills.faults.outcomes import When
 from kvairlock.drills.faults.table import shipped
 from kvairlock.drills.journal import Journal
+from kvairlock.sink.contract import BEAT
+from kvairlock.sink.recorder import Recorder
+from kvairlock.wire.keys import Keyring
 
 (ROW,) = shipped().chosen({"prefill-crash-computing"})
 (QUEUED,) = shipped().chosen({"decode-crash-queued"})
@@ -121,7 +125,8 @@ class Evidence:
 
     def record(self, node: str, event: str, **fields: object) -> None:
         self._at += 1
-        record = {"node": node, "event": event, "at_boot_ns": self._at, **fields}
+        who = {"node": node, "incarnation": "1", "sequence": self._at}
+        record = {**who, "event": event, "at_boot_ns": self._at, **fields}
         with (self._folder / f"{node}-1.jsonl").open("a") as file:
             file.write(json.dumps(record) + "\n")
 
@@ -210,7 +215,8 @@ def test_a_journal_follows_files_and_forgets_what_was_before_its_mark(
     assert [entry["records"] for entry in journal.all("beat")] == [1]
     journal.mark()
     assert journal.all("beat") == []
-    half, rest = '{"node": "decode-0", "event": "beat", "at_boot_ns"', ': 9, "records": 2}\n'
+    half = '{"node": "decode-0", "incarnation": "1", "event": "beat", "at_boot_ns"'
+    rest = ': 9, "sequence": 9, "records": 2}\n'
     with (tmp_path / "decode-0-1.jsonl").open("a") as file:
         file.write(half)
         file.flush()
@@ -220,3 +226,16 @@ def test_a_journal_follows_files_and_forgets_what_was_before_its_mark(
     assert [entry["records"] for entry in journal.all("beat")] == [3, 2]
     assert [entry["records"] for entry in journal.all("beat", node="decode-0")] == [2]
     assert journal.last("beat", node="prefill-0")["records"] == 3
+
+
+def test_a_journal_goes_on_where_a_segment_is_sealed(journal: Journal, tmp_path: Path) -> None:
+    peer = Peer(NodeName("decode-0"), Role.DECODE, Incarnation("1"))
+    sink = Recorder(tmp_path, peer, Keyring({"k": bytes(32)}))
+    sink.record("beat", None, BEAT)
+    assert journal.last("beat")["sequence"] == 1
+    sink.record("beat", None, BEAT)
+    sink.close()
+    assert not list(tmp_path.glob("*.jsonl"))
+    assert [entry["sequence"] for entry in journal.all("beat")] == [1, 2]
+    assert [entry["records"] for entry in journal.all("node_closed")] == [2]
+    assert len(journal.all("beat")) == 2, "a sealed file is read once"

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
-from html.parser import HTMLParser
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
-from xml.etree.ElementTree import Element
 
 import pytest
 
-from kvairlock.drills.pictures.edges import Who
 from kvairlock.drills.report.page import page, write_page
-from kvairlock.drills.report.runs import LINES_MAX, LINES_OPEN, RUNS_MAX, RUNS_OPEN
+from kvairlock.drills.report.runs import RUNS_MAX, RUNS_OPEN
 from kvairlock.drills.runs.rows import RunEvidence
-from tests.drills.recorded import ACME, BRAVO, Node, computed, decode, ended, prefill, received
+from kvairlock.pictures.edges import Who
+from kvairlock.pictures.view import LINES_MAX, LINES_OPEN
+from tests.pictures.pages import assert_harmless, assert_in_levels, assert_served, main_of, words
+from tests.pictures.recorded import ACME, BRAVO, Node, computed, decode, ended, prefill, received
 
 DOCUMENT: dict[str, Any] = {
     "ok": True,
@@ -59,56 +56,6 @@ def leak(tmp_path: Path) -> RunEvidence:
     ended(taker, 30, ACME, [0, 1])
     taker.close(40)
     return evidence(tmp_path / "leak", taker, giver)
-
-
-def main_of(html: str) -> Element:
-    """Return the body of a page as a tree: it is well-formed XML too."""
-    body = html[html.index("<main>") : html.index("</main>") + len("</main>")]
-    return ElementTree.fromstring(body)  # noqa: S314 - made by the code under test
-
-
-def words(element: Element) -> str:
-    return " ".join(" ".join(element.itertext()).split())
-
-
-class Seen(HTMLParser):
-    """What a browser would make of a page."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.attributes: list[tuple[str, str]] = []
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.attributes += [(name, value or "") for name, value in attrs]
-
-
-HARMLESS = """
-    html head meta title style body main nav section details summary h1 h2 h3 h4 p a em span div
-    ul ol li dl dt dd table caption thead tbody tr th td
-    svg desc pattern path circle g rect line text
-"""
-
-
-def assert_harmless(html: str) -> None:
-    """Nothing runs, nothing is fetched, nothing leads elsewhere."""
-    seen = Seen(html)
-    assert seen.tags <= set(HARMLESS.split())
-    for name, value in seen.attributes:
-        assert not name.startswith("on"), name
-        assert name not in ("src", "srcset", "style", "action", "xlink:href"), name
-        assert name != "href" or value.startswith("#"), value
-    sheet = html.split("<style>")[1].split("</style>")[0]
-    assert set(re.findall(r"url\(([^)]*)\)", sheet)) <= {
-        "#kv-landing",
-        "#kv-shared",
-        "#kv-draining",
-        "#kv-hatch",
-    }
-    assert "@import" not in sheet
-    assert "default-src 'none'" in html
 
 
 def test_the_page_needs_nothing_else(leak: RunEvidence) -> None:
@@ -152,33 +99,11 @@ def test_the_story_is_told_from_admission_on(leak: RunEvidence) -> None:
 
 
 def test_whoever_reads_it_aloud_or_with_keys_is_served(leak: RunEvidence) -> None:
-    main = main_of(page(DOCUMENT, [leak]))
-    ids = [part.get("id") for part in main.iter() if part.get("id")]
-    assert len(ids) == len(set(ids))
-    for part in main.iter():
-        for target in (part.get("aria-labelledby") or "").split():
-            assert target in ids, target
-        href = part.get("href")
-        assert href is None or href[1:] in ids, href
-    for table in main.iter("table"):
-        assert table[0].tag == "caption"
-        assert words(table[0])
-        assert all(head.get("scope") in ("col", "row") for head in table.iter("th"))
-        assert all(row[0].tag == "th" for row in table.iterfind("tbody/tr"))
-    for svg in main.iter("svg"):
-        told = svg.get("role") == "img" and svg[0].tag == "title" and svg[1].tag == "desc"
-        assert told or svg.get("aria-hidden") == "true"
-    for region in main.iterfind(".//div[@class='wide']"):
-        assert region.get("tabindex") == "0"
-        assert region.get("aria-label")
+    assert_served(main_of(page(DOCUMENT, [leak])))
 
 
 def test_headings_leave_no_level_out(leak: RunEvidence) -> None:
-    main = main_of(page(DOCUMENT, [leak]))
-    levels = [int(part.tag[1]) for part in main.iter() if re.fullmatch(r"h\d", part.tag)]
-    assert levels[0] == 1
-    assert levels.count(1) == 1
-    assert all(after - before <= 1 for before, after in pairwise(levels))
+    assert_in_levels(main_of(page(DOCUMENT, [leak])))
 
 
 def test_light_and_dark_and_narrow_are_provided_for(leak: RunEvidence) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,33 +11,34 @@ from kvairlock.drills.canaries import Canaries
 from kvairlock.drills.client import Client
 from kvairlock.drills.demo.run import CASES, SEED, TENANTS, Case, settings
 from kvairlock.drills.demo.scenarios import SCENARIOS, Bench
-from kvairlock.drills.pictures.edges import Clock
-from kvairlock.drills.pictures.findings import FindingKind
-from kvairlock.drills.pictures.gaps import gaps
-from kvairlock.drills.pictures.scenes import Picture, picture
 from kvairlock.drills.records import Records
 from kvairlock.drills.report.page import page
 from kvairlock.drills.runs.rows import RunEvidence
 from kvairlock.drills.stack import make_keys, running
-from kvairlock.sink.jsonl import read
-from tests.drills.test_page import DOCUMENT, assert_harmless, main_of, words
+from kvairlock.pictures.edges import Clock
+from kvairlock.pictures.findings import FindingKind
+from kvairlock.pictures.gaps import gaps
+from kvairlock.pictures.scenes import Picture, picture
+from kvairlock.sink.reading import read_folder
+from tests.drills.test_page import DOCUMENT
+from tests.pictures.pages import assert_harmless, main_of, words
 
 BY_GUARDS = {case.guards: case for case in CASES}
 SCENES = ("incident", "late-write", "after-success", "tickets")
 
 
-def carry_out(case: Case, folder: Path) -> Path:
+def carry_out(case: Case, folder: Path, scenes: Sequence[str] = SCENES) -> Path:
     """Carry the scenarios out on a stack of their own, and return its evidence."""
     keys = make_keys(folder, TENANTS)
     with running(settings(case), keys, folder) as stack:
-        bench = Bench(Client(stack, keys), Canaries(SEED), Records(stack.evidence, keys.ring))
-        for name in SCENES:
+        bench = Bench(Client(stack, keys), Canaries(SEED), Records(stack.evidence, keys.pseudonyms))
+        for name in scenes:
             SCENARIOS[name](bench)
     return stack.evidence
 
 
 def seen_in(folder: Path) -> Picture:
-    return picture(record for path in sorted(folder.glob("*.jsonl")) for record in read(path))
+    return picture(read_folder(folder))
 
 
 @pytest.mark.slow

@@ -8,7 +8,9 @@ import pytest
 
 from kvairlock.core.terms import Incarnation, NodeName, Owner, Peer, Role
 from kvairlock.drills.soak.evidence import hear
-from kvairlock.sink.jsonl import JsonLines, Value
+from kvairlock.runtime.evidence_settings import EvidenceSettings, Format
+from kvairlock.runtime.recording import Value
+from kvairlock.sink.recorder import Recorder
 from kvairlock.wire.keys import Keyring
 
 RING = Keyring({"k": bytes(32)})
@@ -26,7 +28,9 @@ class Node:
     """A process that records."""
 
     def __init__(self, folder: Path, role: Role) -> None:
-        self.sink = JsonLines(folder, Peer(NodeName(role), role, Incarnation("1")), RING)
+        peer = Peer(NodeName(role), role, Incarnation("1"))
+        lines = EvidenceSettings(format=Format.JSONL)
+        self.sink = Recorder(folder, peer, RING, settings=lines)
 
     def admit(self, request: str, stage: str) -> None:
         self.sink.record("request_admitted", owner(request), {"stage": stage, **ADMITTED})

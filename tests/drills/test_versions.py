@@ -25,6 +25,7 @@ from kvairlock.drills.versions.table import (
     Incompatible,
 )
 from kvairlock.wire.keys import Keyring
+from kvairlock.wire.pseudonyms import Pseudonyms
 from kvairlock.wire.versions import common, in_words
 
 RELEASES = {Build.OLD: this_release(), Build.NEW: this_release()}
@@ -33,7 +34,8 @@ SEATS = Combination(Build.NEW, Build.NEW, Build.NEW).seats
 
 def keys(folder: Path) -> Keys:
     ring = Keyring.parse("one " + "ab" * 32)
-    return Keys(folder / "keys.toml", folder / "cluster.key", ring, {"acme": "sk-1"})
+    pseudonyms = Pseudonyms(bytes(32), days=90)
+    return Keys(folder / "keys.toml", folder / "cluster.key", ring, pseudonyms, {"acme": "sk-1"})
 
 
 def test_every_combination_of_the_two_releases_is_there_once() -> None:

@@ -14,8 +14,9 @@ from xml.etree.ElementTree import Element
 
 from kvairlock.core.guards import Guard
 from kvairlock.drills.library.drill import Level, Round
-from kvairlock.drills.pictures.markup import Inside, tag
-from kvairlock.drills.report.tables import MISSING, bullets, section, shown, table
+from kvairlock.drills.report.tables import MISSING, shown
+from kvairlock.pictures.markup import Inside, tag
+from kvairlock.pictures.parts import bullets, section, table
 
 Document = Mapping[str, Any]
 

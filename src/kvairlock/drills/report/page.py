@@ -10,19 +10,18 @@ page, byte for byte. Texts of documents and records are never taken for markup.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from kvairlock.drills.pictures.legend import legend
-from kvairlock.drills.pictures.markup import tag, written
-from kvairlock.drills.pictures.svg import patterns, style
 from kvairlock.drills.report import document as said
 from kvairlock.drills.report.runs import runs_section
-from kvairlock.drills.report.tables import bullets, section
 from kvairlock.drills.runs.rows import RunEvidence
+from kvairlock.pictures.legend import legend
+from kvairlock.pictures.markup import tag
+from kvairlock.pictures.parts import section
+from kvairlock.pictures.shell import contents, html
+from kvairlock.pictures.svg import patterns
 
 TITLE = "Drill report"
 
@@ -43,13 +42,7 @@ def write_page(path: Path, document: Mapping[str, Any], runs: Sequence[RunEviden
 
 def page(document: Mapping[str, Any], runs: Sequence[RunEvidence]) -> str:
     """Return the report as HTML; the arguments are those of `write_page`."""
-    folder = files(__package__)
-    template = Template(folder.joinpath("page.html").read_text(encoding="utf-8"))
-    return template.substitute(
-        title=TITLE,
-        style=style() + folder.joinpath("page.css").read_text(encoding="utf-8"),
-        body="\n".join(written(part) for part in _body(document, runs)),
-    )
+    return html(TITLE, _body(document, runs))
 
 
 def _body(document: Mapping[str, Any], runs: Sequence[RunEvidence]) -> Iterator[Element]:
@@ -64,11 +57,5 @@ def _body(document: Mapping[str, Any], runs: Sequence[RunEvidence]) -> Iterator[
         said.cleanup(document),
         said.not_proven(document),
     ]
-    yield _contents(parts)
+    yield contents(parts)
     yield from parts
-
-
-def _contents(parts: Sequence[Element]) -> Element:
-    """Return links to all sections."""
-    links = (tag("a", part[0].text, href=f"#{part.get('id')}") for part in parts)
-    return tag("nav", bullets(links), aria_label="Contents")

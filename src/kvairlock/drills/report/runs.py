@@ -6,37 +6,28 @@ when, and a list of what happened. Both are cut where they become too long to be
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from xml.etree.ElementTree import Element
 
-from kvairlock.drills.pictures.accounts import Account
-from kvairlock.drills.pictures.findings import sentence
-from kvairlock.drills.pictures.gaps import gaps
-from kvairlock.drills.pictures.history import REACHES, Stay, Touch
-from kvairlock.drills.pictures.markup import Inside, tag
-from kvairlock.drills.pictures.names import Names, ms, page_ranges, span_ms
-from kvairlock.drills.pictures.pen import Numbered, ending
-from kvairlock.drills.pictures.scenes import Picture, Row, Scene, picture
-from kvairlock.drills.pictures.story import Line, Tone, tell
-from kvairlock.drills.pictures.svg import draw, is_within
-from kvairlock.drills.report.tables import bullets, folded, scrolled, section, table
 from kvairlock.drills.runs.rows import RunEvidence
-from kvairlock.sink.jsonl import read
+from kvairlock.pictures.accounts import Account
+from kvairlock.pictures.findings import sentence
+from kvairlock.pictures.gaps import gaps
+from kvairlock.pictures.markup import tag
+from kvairlock.pictures.names import Names, span_ms
+from kvairlock.pictures.parts import bullets, folded, left_out, section, table
+from kvairlock.pictures.pen import Numbered
+from kvairlock.pictures.scenes import Picture, picture
+from kvairlock.pictures.view import scene_view
+from kvairlock.sink.reading import read_folder
 
-LINES_MAX = 240
-"""Lines of one story; the middle is left out of a longer one."""
-LINES_OPEN = 48
-"""A story of more lines is folded."""
-ROWS_MAX = 400
 FINDINGS_MAX = 60
 ABOUT = (
     "Drawn from the nodes' own evidence. Each row is pages with one history; each bar is the time "
     "for which one owner held them, with the owner's pseudonyms: request, then tenant; each tenant "
     "has a colour. The order of events is exact; longer times are drawn shorter, so that short "
     "steps can be seen. What must not be, and can be told from records, is hatched and numbered. "
-    "Wrong bytes cannot: only a canary shows them. With all guards on nothing must be hatched but "
-    "prefixes that tenants share, since records do not say that their scope was declared."
+    "Wrong bytes cannot: only a canary shows them. With all guards on nothing must be hatched."
 )
 RUNS_MAX = 64
 RUNS_OPEN = 2
@@ -59,18 +50,12 @@ def runs_section(runs: Sequence[RunEvidence]) -> Element:
         None if runs else tag("p", "No evidence was kept: there is nothing to draw."),
         None if unfolded else bullets(links, "ol", "runs"),
         *(_run(number, run, unfolded) for number, run in drawn),
-        *_left_out(len(runs) - RUNS_MAX, "Runs that are not drawn"),
+        left_out(len(runs) - RUNS_MAX, "Runs that are not drawn"),
     )
 
 
-def _left_out(count: int, what: str) -> Iterator[Element]:
-    """Say how many there are more than there is room for."""
-    if count > 0:
-        yield tag("p", f"{what}: {count}.", class_="doubt")
-
-
 def _run(number: int, run: RunEvidence, unfolded: bool) -> Element:
-    seen = picture(_records(run.folder))
+    seen = picture(read_folder(run.folder))
     numbered = [Numbered(n, found) for n, found in enumerate(seen.findings, start=1)]
     head = [tag("h3", run.title, id=f"run-{number}"), _note(seen)]
     made = folded(head, *_inside(number, seen, numbered), unfolded=unfolded)
@@ -89,12 +74,7 @@ def _note(seen: Picture) -> Element:
     return tag("span", words, class_="bad" if count or gaps(seen) else "quiet")
 
 
-def _records(folder: Path) -> Iterator[Mapping[str, object]]:
-    for path in sorted(folder.glob("*.jsonl")):
-        yield from read(path)
-
-
-def _inside(number: int, seen: Picture, numbered: Sequence[Numbered]) -> Iterator[Element]:
+def _inside(number: int, seen: Picture, numbered: Sequence[Numbered]) -> Iterator[Element | None]:
     if seen.accounts:
         yield _accounts(seen.accounts)
     missing = gaps(seen)
@@ -106,7 +86,7 @@ def _inside(number: int, seen: Picture, numbered: Sequence[Numbered]) -> Iterato
     for place, scene in enumerate(seen.scenes, start=1):
         heading = f"Scene {place}: {span_ms(scene.began_ns, scene.ended_ns)}"
         yield tag("h4", heading if len(seen.scenes) > 1 else "Pages over time")
-        yield from _scene(scene, seen.names, numbered, f"run-{number}-{place}")
+        yield from scene_view(scene, seen.names, numbered, f"run-{number}-{place}")
 
 
 def _accounts(accounts: Sequence[Account]) -> Element:
@@ -127,73 +107,10 @@ def _account(account: Account) -> Iterator[str]:
     yield account.close
 
 
-def _findings(numbered: Sequence[Numbered], names: Names) -> Iterator[Element]:
+def _findings(numbered: Sequence[Numbered], names: Names) -> Iterator[Element | None]:
     if not numbered:
         yield tag("p", "Nothing does, in what was recorded.")
         return
     lines = [sentence(n.finding, names) for n in numbered[:FINDINGS_MAX]]
     yield bullets(lines, "ol", "findings")
-    yield from _left_out(len(numbered) - FINDINGS_MAX, "Findings that are not listed")
-
-
-def _scene(scene: Scene, names: Names, numbered: Sequence[Numbered], uid: str) -> Iterator[Element]:
-    if scene.shelves:
-        seen = [n for n in numbered if is_within(n.finding, scene)]
-        drawn = draw(scene, names, seen, uid)
-        yield scrolled(drawn, f"Picture: {span_ms(scene.began_ns, scene.ended_ns)}")
-        yield folded(["The same as a table"], _stays(scene, names))
-    else:
-        yield tag("p", "No page was held.")
-    lines = tell(scene.edges)
-    head = [f"The story, {len(lines)} lines"]
-    yield folded(head, _story(lines, names), unfolded=len(lines) <= LINES_OPEN)
-
-
-def _stays(scene: Scene, names: Names) -> Element:
-    rows = [
-        [shelf.life.node, page_ranges(row.pages), *cells]
-        for shelf in scene.shelves
-        for row in shelf.rows
-        for cells in _of_row(row, names)
-    ]
-    heads = ("node", "pages", "request · tenant", "what", "from ms", "until ms", "end")
-    left = len(rows) - ROWS_MAX
-    caption = "Who held or could reach pages" + (f"; rows left out: {left}" if left > 0 else "")
-    return table(caption, heads, rows[:ROWS_MAX])
-
-
-def _of_row(row: Row, names: Names) -> Iterator[list[Inside]]:
-    both: list[Stay | Touch] = [*row.history.stays, *row.history.touches]
-    for each in sorted(both, key=lambda each: each.began_ns):
-        times = [ms(each.began_ns), ms(each.ended_ns)]
-        if isinstance(each, Touch):
-            yield [names.brief(each.who), REACHES[each.reach].does, *times, ""]
-        else:
-            stages = ", ".join(f"{p.stage.name.lower()} {ms(p.began_ns)}" for p in each.parts)
-            yield [names.brief(each.who), f"holds: {stages}", *times, ending(each)]
-
-
-def _story(lines: Sequence[Line], names: Names) -> Element:
-    """Return the lines as a list; of a long one the middle is left out, and counted."""
-    half = LINES_MAX // 2
-    cut = len(lines) - LINES_MAX
-    shown = lines if cut <= 0 else [*lines[:half], *lines[-half:]]
-    made = bullets((_line(line, names) for line in shown), "ol", "story")
-    if cut > 0:
-        made.insert(half, tag("li", f"Lines that are left out here: {cut}.", class_="doubt"))
-    return made
-
-
-def _line(line: Line, names: Names) -> Element:
-    who = line.who
-    owner = tag("span", names.brief(who), class_=f"owner t{names.hue(who)}") if who else None
-    refused = line.tone is Tone.REFUSED
-    return tag(
-        "span",
-        tag("span", f"{ms(line.at_ns)} ms", class_="at"),
-        tag("span", line.life.node, class_="node"),
-        tag("span", line.chapter, class_="chapter"),
-        tag("span", owner, class_="whose"),
-        tag("span", f"✗ {line.words}" if refused else line.words, class_="bad" if refused else ""),
-        class_="line",
-    )
+    yield left_out(len(numbered) - FINDINGS_MAX, "Findings that are not listed")

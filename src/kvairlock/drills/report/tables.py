@@ -1,60 +1,16 @@
-"""Tables, lists and pieces of the report's page, each with what a screen reader needs."""
+"""Values of the JSON document as parts of the page, whatever they are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from kvairlock.drills.pictures.markup import Inside, put, tag
+from kvairlock.pictures.markup import Inside, put, tag
+from kvairlock.pictures.parts import table
 
 MISSING = "not stated"
 """What is shown in place of a field that is not there; it never counts as good."""
-
-
-def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[Inside]]) -> Element:
-    """Return a table that can be scrolled sideways, by keyboard too.
-
-    Args:
-        caption: What it shows.
-        columns: The heads of its columns.
-        rows: The cells of each row; the first one is the row's head.
-    """
-    heads = (tag("th", column, scope="col") for column in columns)
-    made = tag("table", tag("caption", caption), tag("thead", tag("tr", *heads)))
-    made.append(tag("tbody", *(_row(cells) for cells in rows)))
-    return scrolled(made, caption)
-
-
-def _row(cells: Sequence[Inside]) -> Element:
-    head, *others = cells
-    return tag("tr", tag("th", head, scope="row"), *(tag("td", cell) for cell in others))
-
-
-def scrolled(inside: Element, label: str) -> Element:
-    """Return a region in which something wide can be scrolled."""
-    region = {"role": "region", "aria_label": label}
-    return tag("div", inside, class_="wide", tabindex=0, **region)
-
-
-def section(uid: str, title: str, *inside: Inside) -> Element:
-    """Return a section of the page with its heading."""
-    heading = tag("h2", title, id=f"{uid}-title")
-    return tag("section", heading, *inside, id=uid, aria_labelledby=f"{uid}-title")
-
-
-def folded(summary: Sequence[Inside], *inside: Inside, unfolded: bool = False) -> Element:
-    """Return what is shown on request, or from the start."""
-    made = tag("details", tag("summary", *summary), *inside)
-    if unfolded:
-        made.set("open", "")
-    return made
-
-
-def bullets(lines: Iterable[Inside], name: str = "ul", style: str = "") -> Element:
-    """Return a list of lines."""
-    attributes = {"class_": style} if style else {}
-    return tag(name, *(tag("li", line) for line in lines), **attributes)
 
 
 def shown(value: Any, name: str = "") -> Inside:

@@ -15,10 +15,10 @@ import pytest
 from kvairlock.core.effects import Record
 from kvairlock.core.evidence import EVENTS, SCHEMA_VERSION
 from kvairlock.core.terms import Owner, Peer
-from kvairlock.drills.pictures.findings import FindingKind
-from kvairlock.drills.pictures.history import Reach
-from kvairlock.drills.pictures.scenes import Picture, picture
-from tests.drills.recorded import EMPTY, MS
+from kvairlock.pictures.findings import FindingKind
+from kvairlock.pictures.history import Reach
+from kvairlock.pictures.scenes import Picture, picture
+from tests.pictures.recorded import EMPTY, MS
 from tests.transcripts.stories import STORIES
 from tests.transcripts.telling import Story, schedule_of
 
@@ -28,8 +28,6 @@ STANDS_OUT = {
         FindingKind.UNHELD,
         FindingKind.FOREIGN,
     },
-    # Two tenants of one declared scope: records do not say which scope it was.
-    "push-prefix-reused": {FindingKind.ACROSS_TENANTS},
 }
 BY_NAME = {story.name: story for story in STORIES}
 each_story = pytest.mark.parametrize("story", STORIES, ids=BY_NAME)

@@ -15,6 +15,7 @@ from typing import Any, cast
 from kvairlock.core.evidence import (
     ENVELOPE,
     EVENTS,
+    RENAMED,
     SCHEMA_VERSION,
     SCHEMAS_READ,
     Field,
@@ -105,17 +106,20 @@ class Log:
     repeated: int
 
 
-def read_edges(records: Iterable[Mapping[str, object]]) -> Log:
+def read_edges(records: Iterable[Mapping[str, object]], of_requests: bool = False) -> Log:
     """Put the records of one run in order.
 
     Args:
         records: From all processes of the run, in any order.
+        of_requests: Whether times are counted from the first record about a request, and what a
+            process did before that is put there too.
     """
-    given = list(records)
+    given = [_by_newest_names(record) for record in records]
     fitting = sorted((record for record in given if _fits(record)), key=_place)
     single = [next(same) for _, same in groupby(fitting, key=_place)]
     clock = _clock(single)
-    start_ns = min((_time_ns(record, clock) for record in single), default=0)
+    since = [record for record in single if "request" in record] if of_requests else single
+    start_ns = min((_time_ns(record, clock) for record in since or single), default=0)
     edges = chain.from_iterable(
         _edges_of_life(life, clock, start_ns) for _, life in groupby(single, key=_life)
     )
@@ -125,6 +129,14 @@ def read_edges(records: Iterable[Mapping[str, object]]) -> Log:
         misfits=len(given) - len(fitting),
         repeated=len(fitting) - len(single),
     )
+
+
+def _by_newest_names(record: Mapping[str, object]) -> Mapping[str, object]:
+    schema, event = record.get("schema"), record.get("event")
+    if not isinstance(schema, int) or not isinstance(event, str):
+        return record
+    newer = RENAMED.get((schema, event), {})
+    return {newer.get(name, name): value for name, value in record.items()} if newer else record
 
 
 def _fits(record: Mapping[str, object]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from kvairlock.core.evidence import EVENTS, SCHEMA_VERSION, Kind
 from kvairlock.core.terms import Role
-from kvairlock.drills.pictures.edges import Who
+from kvairlock.pictures.edges import Who
 
 Evidence = dict[str, Any]
 
@@ -54,7 +54,7 @@ class Node:
     def start(self, landing: str = "", pages: int = 64, guards_off: tuple[str, ...] = ()) -> None:
         """Record that the process has started."""
         off = list(guards_off)
-        self.record(0, "node_started", landing=landing, pages=pages, guards_off=off)
+        self.record(0, "node_started", landing=landing, pool_pages=pages, guards_off=off)
 
     def close(self, at_ms: float) -> None:
         """Record that the process ended in order."""

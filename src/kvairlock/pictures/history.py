@@ -10,11 +10,11 @@ Histories are values: pages with the same history are one row of a picture.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from kvairlock.core.memory.page import PageStage
-from kvairlock.drills.pictures.edges import Who
+from kvairlock.pictures.edges import Who
 
 
 class Ending(StrEnum):
@@ -47,6 +47,8 @@ class Stay:
         ending: What is known of the end.
         fence: The evidence on which it was drained, empty if it was not.
         parts: The stages that it went through, in order.
+        generation: In which the owner had the page, or None if no record says. Pages that differ in
+            nothing else have one history.
     """
 
     who: Who
@@ -55,6 +57,7 @@ class Stay:
     ending: Ending
     fence: str
     parts: tuple[Part, ...]
+    generation: int | None = field(default=None, compare=False)
 
     def stages(self) -> Iterator[tuple[PageStage, int, int]]:
         """Yield each stage, with the times from when until when."""
@@ -112,6 +115,8 @@ class Touch:
         began_ns: Since when.
         ended_ns: Until when, or the last record of the run if no record says.
         name: The window or claim.
+        scopes: Of a prefix: for whom its user shares and for whom it was computed, by pseudonyms;
+            empty if no record says.
     """
 
     reach: Reach
@@ -120,6 +125,13 @@ class Touch:
     began_ns: int
     ended_ns: int
     name: str
+    scopes: tuple[str, str] = ("", "")
+
+    @property
+    def is_declared(self) -> bool:
+        """Whether both have one scope, by records: such a prefix may be shared."""
+        mine, creators = self.scopes
+        return mine == creators != ""
 
 
 class MarkKind(StrEnum):

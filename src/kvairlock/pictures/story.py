@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from kvairlock.drills.pictures.book import ADMITTED
-from kvairlock.drills.pictures.edges import Edge, Life, Who
-from kvairlock.drills.pictures.names import page_ranges
+from kvairlock.pictures.book import ADMITTED
+from kvairlock.pictures.edges import Edge, Life, Who
+from kvairlock.pictures.names import page_ranges
 
 RANGES_MAX = 3
 
@@ -81,14 +81,22 @@ TELLING: dict[str, tuple[Chapter, str]] = {
         _C.END,
         "ended: {end}; {computed_tokens} tokens confirmed, {generated_tokens} generated",
     ),
+    "response_sent": (
+        _C.END,
+        "the client was told: status {http_status}, {prompt_tokens} prompt tokens, "
+        "{generated_tokens} generated",
+    ),
     "end_came_later": (_C.END, "a later end, {end}, changed nothing"),
-    "drain_began": (_C.DRAIN, "{pages} drain, lease {lease}"),
+    "prefix_kept": (_C.END, "{pages} kept as a prefix, lease {lease}"),
+    "drain_began": (_C.DRAIN, "{pages} drain, lease {lease}; cause: {cause}"),
     "drain_ended": (_C.DRAIN, "{pages} free again after {wait_ms} ms, fence: {fence}"),
     "window_fenced": (_C.DRAIN, "window {window} fenced: {fence}, {wait_ms} ms after the end"),
     "message_ignored": (_C.BESIDE, "{message} ignored: {reason}"),
     "frame_refused": (_C.BESIDE, "a frame from {peer} refused: {reason}"),
     "peer_up": (_C.BESIDE, "link to {peer} is up"),
     "peer_lost": (_C.BESIDE, "link to {peer} is lost"),
+    "drill_marked": (_C.BESIDE, "drill {drill}: {phase}"),
+    "drill_requested": (_C.ADMIT, "asked by drill {drill}"),
     "evidence_lost": (_C.BESIDE, "{records} records could not be kept"),
     "invariant_broken": (_C.BESIDE, "the books do not hold: {invariant}"),
     "failpoint": (_C.BESIDE, "failpoint {point}: {action}"),

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
-from kvairlock.drills.pictures.axis import Axis
-from kvairlock.drills.pictures.findings import FINDINGS, Finding
-from kvairlock.drills.pictures.history import REACHES, Ending, Mark, MarkKind, Stay, Touch
-from kvairlock.drills.pictures.markup import put, tag
-from kvairlock.drills.pictures.names import Names, ms, span_ms
+from kvairlock.pictures.axis import Axis
+from kvairlock.pictures.findings import FINDINGS, Finding
+from kvairlock.pictures.history import REACHES, Ending, Mark, MarkKind, Stay, Touch
+from kvairlock.pictures.markup import put, tag
+from kvairlock.pictures.names import Names, generation_words, ms, span_ms
 
 BAR = 20
 """Height of a stay."""
@@ -61,9 +61,9 @@ class Pen:
     axis: Axis
     names: Names
 
-    def stay(self, stay: Stay, pages: str, y: float) -> Element:
+    def stay(self, stay: Stay, generations: Sequence[int], pages: str, y: float) -> Element:
         """Draw an owner's time on pages: its stages, and a frame around them."""
-        words = f"{pages}: {told(stay, self.names)}"
+        words = f"{pages}: {told(stay, generations, self.names)}"
         group = tag("g", tag("title", words), class_=f"t{self.names.hue(stay.who)}")
         for stage, began_ns, ended_ns in stay.stages():
             put(group, self._boxes(began_ns, ended_ns, stage.name.lower(), y))
@@ -71,11 +71,13 @@ class Pen:
         group.append(tag("rect", x=x, y=y, width=wide, height=BAR, rx=2, class_="stay"))
         return group
 
-    def name(self, stay: Stay, y: float) -> Element:
-        """Write the owner's name on a stay, as far as it fits."""
+    def name(self, stay: Stay, generations: Sequence[int], y: float) -> Element:
+        """Write the owner's name and the pages' generation on a stay, as far as it fits."""
         x, wide = self._extent(stay.began_ns, stay.ended_ns)
         end = " ?" if stay.ending is Ending.NOT_RECORDED else ""
-        choices = [self.names.brief(stay.who), self.names.request(stay.who), ""]
+        brief, request = self.names.brief(stay.who), self.names.request(stay.who)
+        turned = generation_words(generations, short=True)
+        choices = [f"{brief} {turned}".rstrip(), brief, f"{request} {turned}".rstrip(), request, ""]
         words = _fitting([f"{name}{end}" for name in choices], wide - 6)
         return tag("text", words, x=x + 4, y=y + TEXT, class_="name")
 
@@ -162,10 +164,11 @@ class Pen:
         return x, max(self.axis.x(ended_ns) - x, 2.0)
 
 
-def told(stay: Stay, names: Names) -> str:
+def told(stay: Stay, generations: Sequence[int], names: Names) -> str:
     """Return a stay in words."""
+    turned = generation_words(generations)
     stages = ", ".join(f"{part.stage.name.lower()} at {ms(part.began_ns)}" for part in stay.parts)
-    return f"{names.full(stay.who)}: {stages}, {ending(stay)}"
+    return f"{names.full(stay.who)}: {turned and turned + ', '}{stages}, {ending(stay)}"
 
 
 def ending(stay: Stay) -> str:

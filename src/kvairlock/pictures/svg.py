@@ -15,13 +15,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from xml.etree.ElementTree import Element
 
-from kvairlock.drills.pictures.axis import Axis
-from kvairlock.drills.pictures.findings import Finding
-from kvairlock.drills.pictures.history import History, Reach, Touch
-from kvairlock.drills.pictures.markup import tag
-from kvairlock.drills.pictures.names import Names, ms, page_ranges, span_ms
-from kvairlock.drills.pictures.pen import BAR, LANE, TEXT, Numbered, Pen
-from kvairlock.drills.pictures.scenes import Row, Scene, Shelf
+from kvairlock.pictures.axis import Axis
+from kvairlock.pictures.findings import Finding
+from kvairlock.pictures.history import History, Reach, Touch
+from kvairlock.pictures.markup import tag
+from kvairlock.pictures.names import Names, ms, page_ranges, span_ms
+from kvairlock.pictures.pen import BAR, LANE, TEXT, Numbered, Pen
+from kvairlock.pictures.scenes import Scene
+from kvairlock.pictures.shelves import Row, Shelf
 
 LABELS = 176
 """Pixels on the left, for the names of rows."""
@@ -155,10 +156,11 @@ class _Canvas:
         label.append(tag("title", pages))
         aside = [touch for touch in history.touches if not _is_in_the_stay(touch, history)]
         bands = [t for t in history.touches if t.reach is Reach.READ and t not in aside]
-        self.parts += [label, *(self._pen.stay(stay, pages, y) for stay in history.stays)]
+        stays = list(zip(history.stays, row.generations, strict=True))
+        self.parts += [label, *(self._pen.stay(stay, of, pages, y) for stay, of in stays)]
         self.parts += [self._pen.band(touch, y) for touch in bands]
         self.parts += [self._pen.hatch(numbered, y) for numbered in findings] + notes
-        self.parts += [self._pen.name(stay, y) for stay in history.stays]
+        self.parts += [self._pen.name(stay, of, y) for stay, of in stays]
         y = self._lanes(aside, y + BAR + 1)
         self.parts += [self._pen.mark(mark, y) for mark in history.marks]
         self.bottom = y + (TEXT + 2 if history.marks else 5)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kvairlock.core.memory.page import PageStage
-from kvairlock.drills.pictures.book import Book, keep_books
-from kvairlock.drills.pictures.edges import read_edges
-from kvairlock.drills.pictures.history import Ending, History, Mark, MarkKind, Part, Reach, Touch
-from tests.drills.recorded import (
+from kvairlock.pictures.book import Book, keep_books
+from kvairlock.pictures.edges import read_edges
+from kvairlock.pictures.history import Ending, History, Mark, MarkKind, Part, Reach, Touch
+from tests.pictures.recorded import (
     ACME,
     BRAVO,
     MS,
@@ -108,6 +108,16 @@ def test_what_prefill_does_not_drain_at_the_end_it_keeps_as_a_prefix() -> None:
     node.record(40, "drain_began", ACME, lease=2, pages=[0])
     node.record(41, "drain_ended", ACME, lease=2, pages=[0], fence="local")
     assert stages(history_of(node))[2:] == [(20, PageStage.SHARED), (40, PageStage.DRAINING)]
+    assert stages(history_of(node, 1))[2:] == [(20, PageStage.DRAINING)]
+
+
+def test_a_page_is_shared_from_the_record_on_that_it_is_kept() -> None:
+    node = prefill()
+    computed(node, 10, ACME, [0, 1], "w")
+    node.record(18, "prefix_kept", ACME, lease=2, pages=[0])
+    node.record(20, "request_ended", ACME, end="completed")
+    node.record(20.5, "drain_began", ACME, lease=1, pages=[1])
+    assert stages(history_of(node))[2:] == [(18, PageStage.SHARED)]
     assert stages(history_of(node, 1))[2:] == [(20, PageStage.DRAINING)]
 
 

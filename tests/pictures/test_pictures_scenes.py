@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from kvairlock.drills import pictures
-from kvairlock.drills.pictures.edges import Clock, Who
-from kvairlock.drills.pictures.gaps import gaps
-from kvairlock.drills.pictures.names import names_of, page_ranges
-from kvairlock.drills.pictures.scenes import ROWS_MAX, SCENES_MAX, TIMES_MAX, Picture, picture
-from tests.drills.recorded import ACME, BRAVO, MS, Node, all_of, decode, ended, prefill, received
+from kvairlock import pictures
+from kvairlock.pictures.edges import Clock, Who
+from kvairlock.pictures.gaps import gaps
+from kvairlock.pictures.names import names_of, page_ranges
+from kvairlock.pictures.scenes import SCENES_MAX, TIMES_MAX, Picture, picture
+from kvairlock.pictures.shelves import ROWS_MAX
+from tests.pictures.recorded import ACME, BRAVO, MS, Node, all_of, decode, ended, prefill, received
 
 
 def served(node: Node, at_ms: float, who: Who, pages: list[int]) -> None:
@@ -177,4 +178,50 @@ def test_pictures_know_nothing_of_drills() -> None:
     ]
     named = {node.module or "" for node in imports if (node.module or "").startswith("kvairlock")}
     assert "kvairlock.core.evidence" in named
-    assert all(name.startswith(("kvairlock.core.", "kvairlock.drills.pictures.")) for name in named)
+    assert all(name.startswith(("kvairlock.core.", "kvairlock.pictures.")) for name in named)
+
+
+def with_generations(node: Node, at_ms: float, who: Who, pages: list[int], turn: list[int]) -> None:
+    node.record(at_ms, "pages_allocated", who, lease=1, pages=pages, generations=turn)
+    node.record(at_ms + 4, "read_started", who, pages=pages)
+    ended(node, at_ms + 5, who, pages)
+
+
+def test_pages_that_differ_in_their_generation_only_share_a_row_that_names_all_of_them() -> None:
+    node = decode()
+    with_generations(node, 10, ACME, [0, 1, 2], [4, 0, 2])
+    with_generations(node, 30, BRAVO, [0, 1, 2], [5, 1, 3])
+    (row,) = picture(node.records).scenes[0].shelves[0].rows
+    assert row.pages == (0, 1, 2)
+    assert row.generations == ((0, 2, 4), (1, 3, 5))
+
+
+def test_a_generation_that_is_not_recorded_for_each_page_is_recorded_for_none() -> None:
+    node = decode()
+    with_generations(node, 10, ACME, [0, 1], [4])
+    (row,) = picture(node.records).scenes[0].shelves[0].rows
+    assert row.generations == ((),)
+
+
+def test_a_picture_about_one_request_has_its_pages_and_its_findings_only() -> None:
+    node = decode()
+    received(node, 1_000, ACME, [0, 1], "w")
+    ended(node, 1_010, ACME, [0, 1])
+    node.record(1_020, "pages_allocated", BRAVO, lease=2, pages=[1, 2])
+    node.record(1_021, "read_started", BRAVO, pages=[1, 2])
+    ended(node, 1_022, BRAVO, [1, 2])
+    node.record(1_030, "read_started", ACME, pages=[0])
+    node.record(1_035, "read_ended", ACME, pages=[0])
+    whole, about = picture(node.records), picture(node.records, about=BRAVO.request)
+    pages = {page for shelf in about.scenes[0].shelves for row in shelf.rows for page in row.pages}
+    assert pages == {1, 2}
+    assert {who for found in about.findings for who in found.whos} == {BRAVO}
+    assert {who for found in whole.findings for who in found.whos} == {ACME, BRAVO}
+
+
+def test_times_of_a_picture_about_one_request_begin_with_the_first_record_about_any() -> None:
+    node = decode()
+    received(node, 1_000, ACME, [0], "w")
+    ended(node, 1_010, ACME, [0])
+    assert picture(node.records).scenes[0].began_ns == 1_000 * MS
+    assert picture(node.records, about=ACME.request).scenes[0].began_ns == 0

@@ -8,10 +8,10 @@ import pytest
 
 from kvairlock.core.evidence import EVENTS, SCHEMA_VERSION
 from kvairlock.core.terms import Role
-from kvairlock.drills.pictures.accounts import Account, Close, accounts_of
-from kvairlock.drills.pictures.edges import Clock, Life, read_edges
-from kvairlock.drills.pictures.story import UNTOLD, Chapter, Tone, tell
-from tests.drills.recorded import ACME, EPOCH_NS, MS, Node, all_of, decode, prefill, received
+from kvairlock.pictures.accounts import Account, Close, accounts_of
+from kvairlock.pictures.edges import Clock, Life, read_edges
+from kvairlock.pictures.story import UNTOLD, Chapter, Tone, tell
+from tests.pictures.recorded import ACME, EPOCH_NS, MS, Node, all_of, decode, prefill, received
 
 DECODE = Life("decode-0", Role.DECODE, "decode-0-1")
 
@@ -170,3 +170,11 @@ def test_a_story_goes_from_admission_to_the_drain() -> None:
     ]
     assert lines[1].words == "pages 4\N{EN DASH}6, 9 allocated, lease 1"
     assert {line.tone for line in lines} == {Tone.PLAIN}
+
+
+def test_fields_of_an_earlier_schema_are_read_by_the_names_that_they_have_now() -> None:
+    node = decode()
+    (started,) = node.records
+    old = {name: value for name, value in started.items() if name != "pool_pages"}
+    (edge,) = read_edges([old | {"schema": 1, "pages": 48}]).edges
+    assert edge.fields["pool_pages"] == 48

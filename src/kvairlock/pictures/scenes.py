@@ -16,51 +16,20 @@ from dataclasses import dataclass
 from itertools import islice
 
 from kvairlock.core.memory.page import PageStage
-from kvairlock.core.terms import Role
-from kvairlock.drills.pictures.accounts import Account, accounts_of
-from kvairlock.drills.pictures.book import keep_books
-from kvairlock.drills.pictures.edges import Clock, Edge, Life, read_edges
-from kvairlock.drills.pictures.finders import Histories, find
-from kvairlock.drills.pictures.findings import Finding
-from kvairlock.drills.pictures.history import History, Stay
-from kvairlock.drills.pictures.names import Names, names_of
+from kvairlock.pictures.accounts import Account, accounts_of
+from kvairlock.pictures.book import keep_books
+from kvairlock.pictures.edges import Clock, Edge, Life, read_edges
+from kvairlock.pictures.finders import Histories, find
+from kvairlock.pictures.findings import Finding
+from kvairlock.pictures.history import Stay
+from kvairlock.pictures.names import Names, names_of
+from kvairlock.pictures.shelves import Shelf, shelves_of
 
 TIMES_WANTED = 120
 """Different times in one scene: blocks are put together up to here."""
 TIMES_MAX = 320
 """A block with more of them is cut."""
 SCENES_MAX = 12
-ROWS_MAX = 24
-"""Rows of one node in one scene."""
-
-NOTHING = History((), (), ())
-
-ORDER = (Role.DECODE, Role.PREFILL, Role.GATEWAY)
-"""Decode first: there it shows whether pages were read that should not have been."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """Pages of one node that have the same history in a scene."""
-
-    pages: tuple[int, ...]
-    history: History
-
-
-@dataclass(frozen=True, slots=True)
-class Shelf:
-    """The rows of one node.
-
-    Args:
-        life: Whose pages they are.
-        rows: In order of their first page; if there is not room for all, those with findings come
-            first, then those on which something began.
-        pages_left_out: Pages that have a history too, and no row.
-    """
-
-    life: Life
-    rows: tuple[Row, ...]
-    pages_left_out: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +78,23 @@ class Picture:
     unmatched: int
 
 
-def picture(records: Iterable[Mapping[str, object]]) -> Picture:
-    """Make the picture of one run.
+def picture(records: Iterable[Mapping[str, object]], about: str = "") -> Picture:
+    """Make the picture of one run, or of the pages of one request in it.
 
     Args:
-        records: The evidence of all its processes, in any order.
+        records: The evidence of all its processes, in any order; about one request, that of the
+            requests which had its pages as well is enough.
+        about: The pseudonym of the request, of whose pages and findings the picture is.
     """
-    log = read_edges(records)
+    log = read_edges(records, of_requests=bool(about))
     books = keep_books(log.edges)
     until_ns = log.edges[-1].at_ns if log.edges else 0
-    histories = {life: book.histories(until_ns) for life, book in books.items()}
+    histories: Histories = {life: book.histories(until_ns) for life, book in books.items()}
+    if about:
+        histories = _with_pages_of(about, histories, log.edges)
     findings = find(histories, log.edges)
+    if about:
+        findings = tuple(found for found in findings if about in (w.request for w in found.whos))
     stretches = _stretches(histories) or [(0, until_ns)]
     return Picture(
         names=names_of(log.edges),
@@ -132,6 +107,18 @@ def picture(records: Iterable[Mapping[str, object]]) -> Picture:
         repeated=log.repeated,
         unmatched=sum(book.unmatched for book in books.values()),
     )
+
+
+def _with_pages_of(request: str, histories: Histories, edges: Iterable[Edge]) -> Histories:
+    """Leave out the pages that no record of a request names."""
+    named: defaultdict[Life, set[int]] = defaultdict(set)
+    for edge in edges:
+        if edge.who is not None and edge.who.request == request and "pages" in edge.fields:
+            named[edge.life].update(edge.pages)
+    return {
+        life: {page: history for page, history in pages.items() if page in named[life]}
+        for life, pages in histories.items()
+    }
 
 
 def _stretches(histories: Histories) -> list[tuple[int, int]]:
@@ -194,7 +181,7 @@ def _scenes(
     for number, (began_ns, ended_ns) in enumerate(stretches, start=1):
         last = number == len(stretches)
         stop = len(told) if last else bisect_right(told, ended_ns, key=lambda edge: edge.at_ns)
-        shelves = _shelves(histories, began_ns, ended_ns, findings)
+        shelves = shelves_of(histories, began_ns, ended_ns, findings)
         times = {at for s in shelves for row in s.rows for at in row.history.times_ns()}
         within = tuple(sorted(at for at in times if began_ns <= at <= ended_ns))
         yield Scene(began_ns, ended_ns, shelves, told[:stop], within)
@@ -205,40 +192,3 @@ def _of_requests(edges: tuple[Edge, ...]) -> tuple[Edge, ...]:
     """Leave out how the processes came up, and how they were taken down."""
     about = [i for i, e in enumerate(edges) if e.who is not None or e.event == "failpoint"]
     return edges[about[0] : about[-1] + 1] if about else edges
-
-
-def _shelves(
-    histories: Histories, began_ns: int, ended_ns: int, findings: tuple[Finding, ...]
-) -> tuple[Shelf, ...]:
-    shelves = []
-    for life in sorted(histories, key=lambda life: (ORDER.index(life.role), life)):
-        marked = {
-            page
-            for found in findings
-            if found.life == life and found.began_ns <= ended_ns and found.ended_ns >= began_ns
-            for page in found.pages
-        }
-        rows = _rows(histories[life], began_ns, ended_ns)
-        rows.sort(key=lambda row: (marked.isdisjoint(row.pages), _rests(row, began_ns), row.pages))
-        if rows:
-            shelves.append(_shelf(life, rows))
-    return tuple(shelves)
-
-
-def _rests(row: Row, began_ns: int) -> bool:
-    """Whether nothing began on these pages in the scene; what was kept before is still there."""
-    return all(stay.began_ns < began_ns for stay in row.history.stays)
-
-
-def _rows(histories: Mapping[int, History], began_ns: int, ended_ns: int) -> list[Row]:
-    pages: defaultdict[History, list[int]] = defaultdict(list)
-    for page, history in histories.items():
-        pages[history.within(began_ns, ended_ns)].append(page)
-    pages.pop(NOTHING, None)
-    return [Row(tuple(on), history) for history, on in pages.items()]
-
-
-def _shelf(life: Life, rows: list[Row]) -> Shelf:
-    """Put up as many rows as there is room for, the most telling ones first."""
-    left_out = sum(len(row.pages) for row in rows[ROWS_MAX:])
-    return Shelf(life, tuple(sorted(rows[:ROWS_MAX], key=lambda row: row.pages)), left_out)

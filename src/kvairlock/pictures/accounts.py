@@ -12,7 +12,7 @@ from enum import StrEnum
 from itertools import groupby
 from typing import Any
 
-from kvairlock.drills.pictures.edges import Edge, Life
+from kvairlock.pictures.edges import Edge, Life
 
 
 class Close(StrEnum):
@@ -59,7 +59,7 @@ def _account(life: Life, edges: list[Edge]) -> Account:
     started = next((edge.fields for edge in edges if edge.event == "node_started"), None)
     return Account(
         life=life,
-        pages=started["pages"] if started else None,
+        pages=started["pool_pages"] if started else None,
         landing=started["landing"] if started else None,
         guards_off=_texts(started, "guards_off"),
         records=len(edges),

@@ -12,13 +12,13 @@ changes nothing.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kvairlock.core.memory.page import PageStage
 from kvairlock.core.terms import LandingPolicy, Reader, Role
-from kvairlock.drills.pictures.edges import Edge, Life, Who
-from kvairlock.drills.pictures.history import (
+from kvairlock.pictures.edges import Edge, Life, Who
+from kvairlock.pictures.history import (
     Ending,
     History,
     Mark,
@@ -45,6 +45,7 @@ class _Stay:
     ended_ns: int | None = None
     fence: str = ""
     end_sequence: int = 0
+    generation: int | None = None
 
     def enter(self, stage: PageStage, at_ns: int) -> None:
         if self.parts[-1].stage is not stage:
@@ -55,7 +56,8 @@ class _Stay:
         ended_ns = until_ns if self.ended_ns is None else self.ended_ns
         ending = Ending.DRAINED if drained else unended
         began_ns = self.parts[0].began_ns
-        return Stay(self.who, began_ns, ended_ns, ending, self.fence, tuple(self.parts))
+        parts = tuple(self.parts)
+        return Stay(self.who, began_ns, ended_ns, ending, self.fence, parts, self.generation)
 
 
 @dataclass(slots=True)
@@ -67,11 +69,13 @@ class _Touch:
     under: Who
     began_ns: int
     name: str
+    scopes: tuple[str, str]
     ended_ns: int | None = None
 
     def closed(self, until_ns: int) -> Touch:
         ended_ns = until_ns if self.ended_ns is None else self.ended_ns
-        return Touch(self.reach, self.who, self.under, self.began_ns, ended_ns, self.name)
+        begun = (self.reach, self.who, self.under, self.began_ns)
+        return Touch(*begun, ended_ns, self.name, self.scopes)
 
 
 @dataclass(slots=True)
@@ -118,7 +122,7 @@ class Book:
             case _ if edge.who is not None:
                 self._take_owned(edge, edge.who)
 
-    def histories(self, until_ns: int) -> dict[int, History]:
+    def histories(self, until_ns: int) -> Mapping[int, History]:
         """Return what is known of every page that was ever named.
 
         Args:
@@ -159,6 +163,8 @@ class Book:
                 self._touch(edge, who, Reach.READ, "request")
             case "read_ended":
                 self._let_go(Reach.READ, edge, "request")
+            case "prefix_kept":
+                self._enter(edge, who, PageStage.SHARED)
             case "request_ended":
                 self._request_ended(edge, who)
             case "drain_began":
@@ -167,8 +173,8 @@ class Book:
                 self._drained(edge, who)
 
     def _allocate(self, edge: Edge, who: Who) -> None:
-        for page in edge.pages:
-            stay = _Stay(who, [Part(edge.at_ns, PageStage.RESERVED)])
+        for page, generation in zip(edge.pages, _generations(edge), strict=True):
+            stay = _Stay(who, [Part(edge.at_ns, PageStage.RESERVED)], generation=generation)
             self._stays[page].append(stay)
             self._open[page].append(stay)
 
@@ -252,7 +258,8 @@ class Book:
         for page in edge.pages:
             under = self._prefix_of.get((who, page), who)
             if under not in made:
-                made[under] = _Touch(reach, who, under, since_ns, str(edge.fields[name]))
+                named = str(edge.fields[name])
+                made[under] = _Touch(reach, who, under, since_ns, named, _scopes(edge))
             self._touches[page].append(made[under])
         self._named[reach, str(edge.fields[name])] += made.values()
 
@@ -265,6 +272,17 @@ class Book:
     def _mark(self, edge: Edge, who: Who, kind: MarkKind) -> None:
         for page in edge.pages:
             self._marks[page].append(Mark(edge.at_ns, kind, who))
+
+
+def _generations(edge: Edge) -> Sequence[int | None]:
+    """Return the generation of each page, None where the record has not one for each."""
+    stated = edge.fields["generations"] or ()
+    return stated if len(stated) == len(edge.pages) else [None] * len(edge.pages)
+
+
+def _scopes(edge: Edge) -> tuple[str, str]:
+    mine, creators = (edge.fields.get(name) or "" for name in ("scope", "creator_scope"))
+    return str(mine), str(creators)
 
 
 def keep_books(edges: Iterable[Edge]) -> Mapping[Life, Book]:

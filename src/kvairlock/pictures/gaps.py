@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvairlock.drills.pictures.accounts import Account, Close
-from kvairlock.drills.pictures.edges import Clock
-from kvairlock.drills.pictures.scenes import Picture
+from kvairlock.pictures.accounts import Account, Close
+from kvairlock.pictures.edges import Clock
+from kvairlock.pictures.scenes import Picture
 
 
 def gaps(seen: Picture) -> tuple[str, ...]:

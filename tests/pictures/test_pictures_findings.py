@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kvairlock.drills.pictures.edges import Who
-from kvairlock.drills.pictures.findings import FINDINGS, Finding, FindingKind, sentence
-from kvairlock.drills.pictures.scenes import picture
-from tests.drills.recorded import (
+from kvairlock.pictures.edges import Who
+from kvairlock.pictures.finders import DIFFERENT, UNDECLARED
+from kvairlock.pictures.findings import FINDINGS, Finding, FindingKind, sentence
+from kvairlock.pictures.scenes import picture
+from tests.pictures.recorded import (
     ACME,
     BRAVO,
     MS,
@@ -189,6 +190,28 @@ def test_a_prefix_of_another_tenant_is_found_and_one_of_the_same_is_not() -> Non
         node.record(30, "prefix_reused", who, tokens=16, pages=[0], creator=ACME.tenant)
         node.record(40, "request_ended", who, end="completed")
         assert kinds(node) == expected
+
+
+@pytest.mark.parametrize(
+    ("scopes", "details"),
+    [
+        (("5c0pe", "5c0pe"), []),
+        (("5c0pe", "0ther"), [DIFFERENT]),
+        (("", ""), [UNDECLARED]),
+        (("5c0pe", ""), [UNDECLARED]),
+    ],
+)
+def test_a_prefix_of_another_tenant_is_right_if_records_say_that_both_have_one_scope(
+    scopes: tuple[str, str], details: list[str]
+) -> None:
+    node = prefill()
+    computed(node, 10, ACME, [0], "w")
+    node.record(20, "request_ended", ACME, end="completed")
+    mine, creators = scopes
+    said = {"tokens": 16, "pages": [0], "scope": mine, "creator_scope": creators}
+    node.record(30, "prefix_reused", BRAVO, **said)
+    node.record(40, "request_ended", BRAVO, end="completed")
+    assert [finding.detail for finding in found(node)] == details
 
 
 def test_books_that_do_not_hold_are_found() -> None:

@@ -8,16 +8,17 @@ from xml.etree.ElementTree import Element
 import pytest
 
 from kvairlock.core.memory.page import PageStage
-from kvairlock.drills.pictures.axis import Axis
-from kvairlock.drills.pictures.edges import Who
-from kvairlock.drills.pictures.history import REACHES, MarkKind, Reach
-from kvairlock.drills.pictures.legend import STAGES, legend
-from kvairlock.drills.pictures.markup import TEXT_MAX, clean, tag, written
-from kvairlock.drills.pictures.pen import GLYPHS, Numbered
-from kvairlock.drills.pictures.scenes import picture
-from kvairlock.drills.pictures.svg import draw, patterns, style
-from tests.drills.recorded import ACME, BRAVO, MS, Node, all_of, computed, decode, ended, prefill
-from tests.drills.recorded import received as received_by
+from kvairlock.pictures.axis import Axis
+from kvairlock.pictures.edges import Who
+from kvairlock.pictures.history import REACHES, MarkKind, Reach
+from kvairlock.pictures.legend import STAGES, legend
+from kvairlock.pictures.markup import TEXT_MAX, clean, tag, written
+from kvairlock.pictures.names import generation_words
+from kvairlock.pictures.pen import GLYPHS, Numbered
+from kvairlock.pictures.scenes import picture
+from kvairlock.pictures.svg import draw, patterns, style
+from tests.pictures.recorded import ACME, BRAVO, MS, Node, all_of, computed, decode, ended, prefill
+from tests.pictures.recorded import received as received_by
 
 
 def drawn(*nodes: Node) -> Element:
@@ -204,3 +205,29 @@ def test_text_is_bounded_and_holds_nothing_that_a_document_may_not_hold() -> Non
     assert clean("täglich ✓ 😀\n") == "täglich ✓ 😀\n"
     assert clean("x" * TEXT_MAX) == "x" * TEXT_MAX
     assert clean("x" * (TEXT_MAX + 1)) == "x" * TEXT_MAX + " … (cut)"
+
+
+@pytest.mark.parametrize(
+    ("generations", "words", "short"),
+    [
+        ((), "", ""),
+        ((3,), "generation 3", "g3"),
+        ((2, 4, 9), "generations 2-9", "g2-9"),
+    ],
+)
+def test_generations_are_said_in_full_and_short(
+    generations: tuple[int, ...], words: str, short: str
+) -> None:
+    dash = "\N{EN DASH}"
+    assert generation_words(generations) == words.replace("-", dash)
+    assert generation_words(generations, short=True) == short.replace("-", dash)
+
+
+def test_a_bar_says_in_which_generation_its_owner_had_the_pages() -> None:
+    node = decode()
+    node.record(10, "pages_allocated", ACME, lease=1, pages=[0, 1], generations=[7, 8])
+    ended(node, 5_000, ACME, [0, 1])
+    seen = picture(node.records)
+    drawn = draw(seen.scenes[0], seen.names, [], "p")
+    names = [text.text for text in drawn.iter("text") if text.get("class") == "name"]
+    assert names == ["a0a0 · aaaa g7\N{EN DASH}8"]

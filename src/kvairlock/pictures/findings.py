@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kvairlock.drills.pictures.edges import Life, Who
-from kvairlock.drills.pictures.names import Names, page_ranges, span_ms
+from kvairlock.pictures.edges import Life, Who
+from kvairlock.pictures.names import Names, page_ranges, span_ms
 
 RANGES_MAX = 4
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kvairlock.core.terms import NS_PER_MS
-from kvairlock.drills.pictures.edges import Edge, Who
+from kvairlock.pictures.edges import Edge, Who
 
 DIGITS_MIN = 4
 HUES = 7
@@ -77,6 +77,21 @@ def ms(at_ns: int) -> str:
 def span_ms(began_ns: int, ended_ns: int) -> str:
     """Return a time from and until."""
     return f"{ms(began_ns)} to {ms(ended_ns)} ms"
+
+
+def generation_words(generations: Sequence[int], short: bool = False) -> str:
+    """Return in which generations an owner had pages, `generations 2-5`, empty if not recorded.
+
+    Args:
+        generations: In order.
+        short: Whether there is room for a letter only.
+    """
+    if not generations:
+        return ""
+    word = "g" if short else "generation " if len(generations) == 1 else "generations "
+    if len(generations) == 1:
+        return f"{word}{generations[0]}"
+    return f"{word}{generations[0]}\N{EN DASH}{generations[-1]}"
 
 
 def page_ranges(pages: Iterable[int], parts_max: int = 0) -> str:

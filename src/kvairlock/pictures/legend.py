@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
 from kvairlock.core.memory.page import PageStage
-from kvairlock.drills.pictures.history import REACHES, MarkKind, Reach
-from kvairlock.drills.pictures.markup import put, tag
-from kvairlock.drills.pictures.pen import BAR, GLYPHS
+from kvairlock.pictures.history import REACHES, MarkKind, Reach
+from kvairlock.pictures.markup import put, tag
+from kvairlock.pictures.pen import BAR, GLYPHS
 
 WIDTH = 46
 

@@ -14,11 +14,12 @@ from itertools import accumulate
 
 from kvairlock.core.ends import ENDS
 from kvairlock.core.terms import Fence
-from kvairlock.drills.pictures.book import ADMITTED, BESIDE_THE_POOL
-from kvairlock.drills.pictures.edges import Edge, Life, Who
-from kvairlock.drills.pictures.findings import Finding, FindingKind
-from kvairlock.drills.pictures.history import REACHES, History, Reach, Stay, Touch
+from kvairlock.pictures.book import ADMITTED, BESIDE_THE_POOL
+from kvairlock.pictures.edges import Edge, Life, Who
+from kvairlock.pictures.findings import Finding, FindingKind
+from kvairlock.pictures.history import REACHES, History, Reach, Stay, Touch
 
+DIFFERENT = "a prefix that was computed for another scope"
 UNDECLARED = "a prefix of another tenant: right under a declared scope only, and none is recorded"
 
 Histories = Mapping[Life, Mapping[int, History]]
@@ -71,9 +72,11 @@ def _held_twice(life: Life, first: Stay, second: Stay) -> Iterator[Finding]:
 def _touched(life: Life, touch: Touch, stays: list[Stay]) -> Iterator[Finding]:
     """A touch is allowed as long as the stay that it is under goes on, and by no other stay."""
     does = REACHES[touch.reach].does
-    if touch.reach is Reach.PREFIX and touch.who.tenant != touch.under.tenant:
+    across = touch.reach is Reach.PREFIX and touch.who.tenant != touch.under.tenant
+    if across and not touch.is_declared:
         kind, whos = FindingKind.ACROSS_TENANTS, (touch.who, touch.under)
-        yield Finding(kind, life, (), whos, touch.began_ns, touch.ended_ns, UNDECLARED)
+        detail = DIFFERENT if all(touch.scopes) else UNDECLARED
+        yield Finding(kind, life, (), whos, touch.began_ns, touch.ended_ns, detail)
     for stay in stays:
         began_ns, ended_ns = _common(touch, stay)
         if stay.who != touch.under and began_ns < ended_ns:
