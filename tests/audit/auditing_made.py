@@ -11,7 +11,7 @@ from kvairlock.audit.auditing import audit
 from kvairlock.audit.report import Report
 from kvairlock.audit.synthetic import Row
 from kvairlock.audit.tables import evidence_of
-from kvairlock.audit.wide import WIDE
+from kvairlock.sink.columns import WIDE
 
 
 def audited(engine: BaseBackend, rows: Iterable[Row]) -> Report:

@@ -12,7 +12,9 @@ from ibis.backends import BaseBackend
 
 from kvairlock.audit.histories import INCIDENTS, History, history
 from kvairlock.audit.report import Class, Report
-from kvairlock.audit.synthetic import Row
+from kvairlock.audit.spans import TO_THE_END, Gap
+from kvairlock.audit.stories import answered
+from kvairlock.audit.synthetic import Conversation, Row, Stack
 from tests.audit.auditing_made import audited
 
 SKEW_NS = 3_600_000_000_000
@@ -270,7 +272,7 @@ def before(engine: BaseBackend) -> dict[str, Class]:
 
 @pytest.mark.slow
 @settings(
-    max_examples=12,
+    max_examples=10,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -287,3 +289,96 @@ def test_harm_to_evidence_never_makes_anybody_excluded(
         if verdict is Class.EXCLUDED and before[request] is not Class.EXCLUDED
     }
     assert not wrongly
+
+
+def sequences(made: History, node: str, event: str) -> list[int]:
+    return [r["sequence"] for r in made.rows if (r["node"], r["event"]) == (node, event)]
+
+
+def without(made: History, node: str, sequence: int) -> list[Row]:
+    return [r for r in made.rows if (r["node"], r["sequence"]) != (node, sequence)]
+
+
+def after(made: History, node: str, sequence: int) -> set[str]:
+    """Requests of which a node has recorded nothing up to a number."""
+    there = {r["request"] for r in made.rows if "request" in r and r["node"] == node}
+    early = {
+        r["request"]
+        for r in made.rows
+        if "request" in r and r["node"] == node and r["sequence"] < sequence
+    }
+    return there - early
+
+
+def test_a_loss_reaches_to_the_next_beat_at_which_all_leases_are_known(
+    engine: BaseBackend,
+) -> None:
+    made = history(500)
+    lost, beat = sequences(made, "decode-0", "verdict")[0], sequences(made, "decode-0", "beat")[0]
+    report = audited(engine, without(made, "decode-0", lost))
+    (span,) = report.coverage.spans
+    assert (span.gap, span.since, span.until) == (Gap.EVENTS_LOST, lost, beat)
+    later = after(made, "decode-0", beat)
+    assert later
+    assert {v.request for v in report.verdicts(Class.EXCLUDED)} >= later
+    insufficient = [v for v in report.verdicts(Class.INSUFFICIENT) if "events_lost" in v.reasons]
+    assert insufficient
+
+
+@pytest.mark.parametrize("leases", [[10_000], None], ids=["of a lease nobody knows", "of none"])
+def test_a_beat_that_does_not_account_for_all_pages_ends_no_loss(
+    engine: BaseBackend, leases: list[int] | None
+) -> None:
+    made = history(501)
+    lost = sequences(made, "decode-0", "verdict")[0]
+    rows = [
+        row | {"leases": leases} if row["event"] == "beat" else row
+        for row in without(made, "decode-0", lost)
+    ]
+    (span,) = audited(engine, rows).coverage.spans
+    assert (span.since, span.until) == (lost, TO_THE_END)
+
+
+def test_an_allocation_that_is_lost_keeps_its_loss_open_while_its_lease_has_pages(
+    engine: BaseBackend,
+) -> None:
+    stack = Stack(502)
+    stack.start()
+    stayer, later = Conversation(stack), Conversation(stack)
+    story = answered(stayer)
+    next(story)
+    stack.beat()
+    stack.play([answered(later)])
+    for _ in story:
+        stack.beat()
+    stack.beat()
+    stack.close()
+    rows = stack.rows()
+    lost = next(r for r in rows if r["event"] == "pages_allocated" and r["role"] == "decode")
+    beats = [r for r in rows if r["event"] == "beat" and r["role"] == "decode"]
+    clean = next(r["sequence"] for r in beats if lost["lease"] not in r["leases"])
+    (span,) = audited(engine, [row for row in rows if row is not lost]).coverage.spans
+    assert beats[0]["sequence"] < clean
+    assert (span.since, span.until) == (lost["sequence"], clean)
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ({"relaxed": ["prefill-0/decode-0 range observing: pilot"]}, "guard_relaxed"),
+        ({"points": ["decode.step"]}, "failpoint"),
+    ],
+)
+def test_what_a_beat_says_is_believed_though_the_record_that_said_it_first_is_not_there(
+    engine: BaseBackend, said: Row, reason: str
+) -> None:
+    made = history(503)
+    beats = sequences(made, "decode-0", "beat")
+    rows = [
+        row | said if row["node"] == "decode-0" and row["sequence"] in beats else row
+        for row in made.rows
+    ]
+    report = audited(engine, rows)
+    (span,) = report.coverage.spans
+    assert (str(span.gap), span.since, span.until) == (reason, beats[0], TO_THE_END)
+    assert report.by_reason()[reason] > 0

@@ -16,18 +16,14 @@ from kvairlock.audit.report import Class, Report
 from kvairlock.audit.synthetic import Row
 from kvairlock.audit.tables import EvidenceUnusable, open_evidence
 from kvairlock.audit.tiling import write_history
-from kvairlock.audit.wide import WIDE
 from kvairlock.core.evidence import ENVELOPE, EVENTS
+from kvairlock.sink.columns import WIDE
 
 MADE = history(7)
 
 
 def as_lines(rows: list[Row], path: Path) -> Path:
-    def listed(row: Row) -> Row:
-        counted = row["event"] in ("node_started", "capacity_reported")
-        return row | {"pages": row["pages"][0]} if counted else row
-
-    path.write_text("".join(json.dumps(listed(row)) + "\n" for row in rows))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 
@@ -102,10 +98,14 @@ def test_a_record_that_cannot_be_judged_is_counted_and_left_out(
 def test_records_of_schema_1_are_read_and_what_they_lack_is_missing(
     engine: BaseBackend, tmp_path: Path
 ) -> None:
-    lacking = {"node_started": ("relaxed",), "verdict": ("observed", "policy", "verified")}
+    lacking = {
+        "node_started": ("relaxed", "pool_pages"),
+        "verdict": ("observed", "policy", "verified"),
+    }
     rows = [
         {name: value for name, value in row.items() if name not in lacking.get(row["event"], ())}
         | {"schema": 1}
+        | ({"pages": row["pool_pages"]} if row["event"] == "node_started" else {})
         for row in MADE.rows
     ]
     report = opened(engine, tmp_path, as_lines(rows, tmp_path / "old.jsonl"))

@@ -40,7 +40,9 @@ Command = Callable[..., Ran]
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home without any state."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME", "KVAIRLOCK_CLUSTER_KEY", "FORCE_COLOR"):
+    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("KVAIRLOCK_CLUSTER_KEY", "KVAIRLOCK_EVIDENCE_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     return tmp_path

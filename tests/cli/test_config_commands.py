@@ -63,7 +63,14 @@ def test_show_prints_what_takes_effect(kvairlock: Command, home: Path) -> None:
     shown = tomllib.loads(kvairlock("config", "show", path).out)
     assert shown == kvairlock("config", "show", path, "--json").json
     assert shown["prefill"] == [
-        {"name": "p0", "pages": 7, "chunk_tokens": 256, "prefix_share": 0.5, "threads": 0}
+        {
+            "name": "p0",
+            "pages": 7,
+            "chunk_tokens": 256,
+            "prefix_share": 0.5,
+            "threads": 0,
+            "metrics_port": 0,
+        }
     ]
     defaults = json.loads(msgspec.json.encode(Settings()))
     assert kvairlock("config", "show", "--json").json == defaults

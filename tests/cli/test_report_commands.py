@@ -9,7 +9,8 @@ from kvairlock.cli import demo
 from kvairlock.core.evidence import ENVELOPE, EVENTS
 from kvairlock.core.guards import GUARDS
 from kvairlock.core.terms import Incarnation, NodeName, Peer, Role
-from kvairlock.sink import jsonl
+from kvairlock.sink.reading import read
+from kvairlock.sink.recorder import Recorder
 from kvairlock.wire.keys import Keyring
 
 from .conftest import Command
@@ -72,10 +73,10 @@ def test_the_evidence_schema_fits_what_is_written(kvairlock: Command, tmp_path: 
     rows = {row["title"]: row for row in schema["oneOf"]}
     assert list(rows) == list(EVENTS)
     peer = Peer(NodeName("decode-0"), Role.DECODE, Incarnation("i"))
-    sink = jsonl.JsonLines(tmp_path / "evidence", peer, Keyring({"a": b"\0" * 32}))
+    sink = Recorder(tmp_path / "evidence", peer, Keyring({"a": b"\0" * 32}))
     sink.record("peer_up", None, {"peer": "gateway", "peer_incarnation": "i"})
     sink.close()
-    written = jsonl.read(sink.path)
+    written = read(sink.path)
     assert [record["event"] for record in written] == ["peer_up", "node_closed"]
     for record in written:
         row = rows[str(record["event"])]

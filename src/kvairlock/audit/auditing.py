@@ -17,17 +17,19 @@ from typing import Any
 import ibis
 import pyarrow as pa
 from ibis import Table
+from ibis.util import gen_name
 
 from kvairlock.audit.chains import ROLES, chains, of_requests
 from kvairlock.audit.completeness import Completeness, complete
+from kvairlock.audit.drilled import labelled
 from kvairlock.audit.exposure import former_owners
 from kvairlock.audit.report import Report, report
 from kvairlock.audit.rules import AFFECTED, reasons
-from kvairlock.audit.spans import TO_THE_END, Gap, Span
+from kvairlock.audit.spans import TO_THE_END, Gap, Life, Span
 from kvairlock.audit.successions import broken_pairs
 from kvairlock.audit.suspicions import Worth, sightings
 from kvairlock.audit.tables import Evidence
-from kvairlock.audit.tenures import dealings, ends, tenures
+from kvairlock.audit.tenures import dealings, ends, moves, tenures
 from kvairlock.core.terms import Role
 
 _NUMBERS = ("reads_own", "rulings_own", "ranges_own")
@@ -36,28 +38,31 @@ MET = ("request", "other", "life", "page", "generation")
 _CLASSIFIED = ("request", "tenant", "reasons", "since_unix_ns", *(f"{r}_life" for r in ROLES))
 
 
-def audit(evidence: Evidence) -> Report:
+def audit(evidence: Evidence, covered: Completeness | None = None) -> Report:
     """Classify every request that evidence names.
 
     Args:
         evidence: What was opened.
+        covered: What of it is complete, if somebody who had all of it has stated that; else it is
+            found out.
     """
-    covered = complete(evidence.records)
+    covered = covered or complete(evidence.records, evidence.seals.broken)
     told = of_requests(evidence.records, covered.lives)
     with ExitStack() as kept:
 
         def keep(table: Table) -> Table:
             return kept.enter_context(_kept(table))
 
-        held = keep(tenures(told))
-        pairs = keep(broken_pairs(held, ends(told)))
+        with _kept(moves(told)) as moved:
+            held = keep(tenures(moved))
+            pairs = keep(broken_pairs(held, ends(moved)))
         # One after the other: two such passes at once do not fit into memory.
         chained, dealt = keep(chains(told)), keep(dealings(told, held))
         counted = _joined(_numbered(chained), dealt)
         worth = _worth(counted, pairs, covered)
         seen = keep(sightings(evidence.records, told, held, pairs, worth))
         marked = keep(_classified(_rows(counted, seen, covered)))
-        classified = marked.to_pyarrow()
+        classified = labelled(marked.to_pyarrow(), evidence.records)
         met = _met(seen, _affected(marked), held)
     return report(evidence, covered, classified, met)
 
@@ -81,12 +86,18 @@ def _worth(counted: Table, pairs: Table, covered: Completeness) -> Worth:
 
 @contextmanager
 def _kept(table: Table) -> Iterator[Table]:
-    """Have the engine compute a table now, and keep it for as long as it is needed."""
-    cached = table.cache()
+    """Have the engine compute a table now, and keep it for as long as it is needed.
+
+    A table, not Ibis's cache: on Spark that is only a plan, and plans of plans grow without end.
+    """
+    engine = table.get_backend()
+    name = gen_name("kvairlock")
+    # Spark says that it has temporary tables, and has only views.
+    kept = engine.create_table(name, table, temp=engine.name != "pyspark")
     try:
-        yield cached
+        yield kept
     finally:
-        cached.release()
+        engine.drop_table(name, force=True)
 
 
 def _classified(rows: Table) -> Table:
@@ -115,8 +126,8 @@ def _numbered(chained: Table) -> Table:
 
 def _rows(counted: Table, seen: Table, covered: Completeness) -> Table:
     """Return one row per request with everything that rules read."""
-    facts = seen.group_by("request").aggregate(facts=seen.fact.bit_or())
-    row = _joined(_joined(counted, facts), _gaps(counted, covered.spans))
+    facts = _together(seen.select("request", bit=seen.fact), "facts")
+    row = _joined(_joined(counted, facts), _gaps(counted, covered.spans, covered.lives))
     filled: dict[str, Any] = {name: row[name].fill_null(0) for name in (*_NUMBERS, "facts", "gaps")}
     filled |= {name: row[name].fill_null(False) for name in _FLAGS}
     return row.mutate(**filled)
@@ -126,7 +137,7 @@ def _joined(row: Table, more: Table) -> Table:
     return row.left_join(more, "request").drop("request_right")
 
 
-def _gaps(chained: Table, spans: Iterable[Span]) -> Table:
+def _gaps(chained: Table, spans: Iterable[Span], lives: Iterable[Life]) -> Table:
     """Return a row per request that some span concerns, with a bit for each kind of gap.
 
     What prefill's evidence lacks concerns a request only if it was admitted: else nothing that came
@@ -139,27 +150,45 @@ def _gaps(chained: Table, spans: Iterable[Span]) -> Table:
             "until": span.until,
             "bit": 1 << tuple(Gap).index(span.gap),
             "prefill": span.route.partition("/")[0],
+            "decode": span.route.partition("/")[2],
         }
         for span in spans
     ]
-    schema = {"life": "int32", "since": "int64", "until": "int64", "bit": "int64"}
-    table = ibis.memtable(known, schema=ibis.schema(schema | {"prefill": "string"}))
-    parts = [_gaps_of(chained, role, table) for role in ROLES]
-    t = ibis.union(*parts)
-    return t.group_by("request").aggregate(gaps=t.bit.bit_or())
+    numbers = {"life": "int32", "since": "int64", "until": "int64", "bit": "int64"}
+    schema = ibis.schema(numbers | {"prefill": "string", "decode": "string"})
+    table, names = ibis.memtable(known, schema=schema), _names(lives)
+    parts = [_gaps_of(chained, role, table, names) for role in ROLES]
+    return _together(ibis.union(*parts), "gaps")
 
 
-def _gaps_of(chained: Table, role: Role, spans: Table) -> Table:
+def _together(bits: Table, name: str) -> Table:
+    """Return the bits of each request as one number: a sum of different bits, on any engine."""
+    t = bits.distinct()
+    return t.group_by("request").aggregate(**{name: t.bit.sum().cast("int64")})
+
+
+def _names(lives: Iterable[Life]) -> Table:
+    """Return the node of each life."""
+    known = [{"decode_life": life.number, "decode_node": life.node} for life in lives]
+    return ibis.memtable(
+        known, schema=ibis.schema({"decode_life": "int32", "decode_node": "string"})
+    )
+
+
+def _gaps_of(chained: Table, role: Role, spans: Table, names: Table) -> Table:
     t = chained.filter(chained.admitted > 0) if role is Role.PREFILL else chained
     unfinished = (t.decode_request_ended == 0) & (role is not Role.GATEWAY)
     t = t.select(
         "request",
         "peer",
+        "decode_life",
         life=t[f"{role}_life"],
         first=t[f"{role}_first_seq"],
         last=unfinished.ifelse(TO_THE_END, t[f"{role}_last_seq"]),
     )
     t = t.join(spans, "life")
-    there = (t.since <= t.last) & (t.until >= t.first)
-    concerned = (t.prefill == "") | (t.prefill == t.peer).fill_null(True)
-    return t.filter(there & concerned).select("request", "bit")
+    t = t.filter((t.since <= t.last) & (t.until >= t.first)).left_join(names, "decode_life")
+    # Where it went is not always known: then it may have gone that way.
+    by_prefill = (t.prefill == t.peer).fill_null(True)
+    by_decode = (t.decode == t.decode_node).fill_null(True)
+    return t.filter((t.prefill == "") | (by_prefill & by_decode)).select("request", "bit")

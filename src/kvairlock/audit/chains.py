@@ -10,6 +10,7 @@ on every engine. What lists of pages say is found out beside it, in `kvairlock.a
 from __future__ import annotations
 
 from collections.abc import Iterable
+from http import HTTPStatus
 from typing import Any
 
 import ibis
@@ -28,6 +29,7 @@ ASIDE = (
     "parameters_stripped",
     "request_retried",
     "boundary_replayed",
+    "drill_requested",
 )
 """Events that name a request and change nothing about it; a peer may have named another's."""
 
@@ -38,7 +40,7 @@ LIFE_FACTOR = 2**40
 """A life and a number in it are one number: `life * LIFE_FACTOR + sequence`."""
 
 COUNTED = {
-    Role.GATEWAY: ("request_admitted", "request_refused"),
+    Role.GATEWAY: ("request_admitted", "request_refused", "response_sent"),
     Role.PREFILL: (
         "request_admitted",
         "request_refused",
@@ -82,6 +84,7 @@ SEEN = (
     "fell",
     "admitted",
     "would_refuse",
+    "answers",
 )
 
 _FACTOR = 4
@@ -193,6 +196,9 @@ def _flags(t: Table) -> list[tuple[Column, dict[str, Column]]]:
     proven = t.fence.isin(tuple(str(fence) for fence in Fence if fence is not Fence.UNPROVEN))
     done, completed = t.status == "done", t.outcome == End.COMPLETED
     shown: dict[tuple[Role, str], dict[str, Column]] = {
+        (Role.GATEWAY, "response_sent"): {
+            "answers": (t.http_status == HTTPStatus.OK.value) & (t.finish.length() > 0)
+        },
         (Role.PREFILL, "receipt_sent"): {
             "receipts_completed": completed,
             "receipts_refusing": ~completed,
@@ -218,6 +224,7 @@ def _figures(t: Table) -> dict[str, Column]:
     entered = is_a(t, Role.GATEWAY, "request_admitted")
     ended = is_a(t, Role.DECODE, "request_ended")
     stated = is_a(t, Role.PREFILL, "receipt_sent")
+    told = is_a(t, Role.GATEWAY, "response_sent")
     claimed = is_a(t, Role.PREFILL, "pages_claimed")
     read = is_a(t, Role.DECODE, "read_started") | is_a(t, Role.DECODE, "read_ended")
     return {
@@ -232,6 +239,8 @@ def _figures(t: Table) -> dict[str, Column]:
         "recomputed_stop": t.stop.max(where=is_a(t, Role.DECODE, "range_computed")),
         "computed_tokens": t.computed_tokens.max(where=ended),
         "generated_tokens": t.generated_tokens.max(where=ended),
+        "told_prompt_tokens": t.prompt_tokens.max(where=told),
+        "told_generated_tokens": t.generated_tokens.max(where=told),
         "entered_at": t.at_unix_ns.max(where=entered),
         "arrived_at": t.at_unix_ns.min(where=t.place == ROLES.index(Role.DECODE)),
         "accepted_at": t.at_unix_ns.min(where=t.place == ROLES.index(Role.PREFILL)),

@@ -1,17 +1,20 @@
 """What the evidence cannot see: lives that are not whole, guards that were off, nodes without any.
 
 Most of it each process says of itself: how its guards are set, that a drill is on, that it lost
-records. What it can't say is found by its numbers (`kvairlock.audit.numbering`) and by whom others
-had a channel to.
+records. What it can't say is found by its numbers (`kvairlock.audit.numbering`), by whom others had
+a channel to, and by the seals of its files (`kvairlock.audit.broken`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ibis import Table
 
+from kvairlock.audit.beats import of_beats, relaxation, said_again
+from kvairlock.audit.broken import Broken
+from kvairlock.audit.losses import reaching
 from kvairlock.audit.numbering import (
     Detail,
     Key,
@@ -38,6 +41,7 @@ MARKS = (
 )
 """Events about a process rather than a request: few, and read one by one."""
 
+SEALS_OF = "the seals of {}"
 _MARK_FIELDS = ("guards_off", "landing", "relaxed", "peer", "peer_incarnation")
 
 
@@ -56,21 +60,30 @@ class Completeness:
     missing: tuple[Missing, ...]
 
 
-def complete(records: Table) -> Completeness:
+def complete(records: Table, broken: Iterable[Broken] = ()) -> Completeness:
     """Find out what a table of evidence covers.
 
     Args:
         records: The wide table.
+        broken: Files that can't be believed: neither can the lives that they are of.
     """
-    runs, marks = runs_of(records), _marks(records)
+    runs, marks, said = runs_of(records), _marks(records), said_again(records)
     lives = _lives(runs, marks)
     detailed = detail_of(records, [run for of in runs.values() for run in of if not is_plain(run)])
+    files = tuple(broken)
     spans = [
         replace(span, life=life.number)
         for key, life in lives.items()
-        for span in _of_life(life, runs[key], detailed, marks.get(key, []))
+        for span in (
+            *_of_life(life, runs[key], detailed),
+            *_of_itself(life, marks.get(key, []), said.get(key, [])),
+            *_by(files, life),
+        )
     ]
-    return Completeness(tuple(lives.values()), tuple(spans), tuple(_missing(lives, marks)))
+    spans = reaching(records, spans, {life.number: key for key, life in lives.items()})
+    named = {(gone.node, gone.incarnation): gone for gone in _removed(lives, files)}
+    named |= {(gone.node, gone.incarnation): gone for gone in _missing(lives, marks)}
+    return Completeness(tuple(lives.values()), tuple(spans), tuple(named.values()))
 
 
 def _marks(records: Table) -> dict[Key, list[Row]]:
@@ -106,8 +119,8 @@ def _of_life(
     life: Life,
     runs: list[Row],
     detailed: Mapping[tuple[str, str, int], Detail],
-    marks: list[Row],
 ) -> Iterator[Span]:
+    """What the numbers and clocks of a life say."""
     if life.first != 1:
         yield a_span(0, TO_THE_END, Gap.EVENTS_LOST, f"1 to {life.first - 1} are missing")
     if len({run["role"] for run in runs}) > 1:
@@ -119,11 +132,17 @@ def _of_life(
             yield from within(detail)
     if not life.closed:
         yield a_span(life.last + 1, TO_THE_END, Gap.CLOSE_MISSING)
-    yield from _by_marks(life, marks)
+
+
+def _of_itself(life: Life, marks: list[Row], said: list[Row]) -> Iterator[Span]:
+    """What a process says about itself, once and at every beat."""
+    spans = list(_by_marks(life, marks))
+    yield from spans
+    yield from of_beats(said, spans)
 
 
 def _by_marks(life: Life, marks: list[Row]) -> Iterator[Span]:
-    """What a process says about itself: its guards, drills, losses, its own books."""
+    """What a process has recorded once: its guards, drills, losses, its own books."""
     starts = [mark for mark in marks if mark["event"] == "node_started"]
     if len(starts) != 1 or starts[0]["guards_off"] is None or starts[0]["landing"] is None:
         yield a_span(0, TO_THE_END, Gap.START_UNKNOWN)
@@ -140,10 +159,18 @@ def _by_marks(life: Life, marks: list[Row]) -> Iterator[Span]:
     for event, gap in (
         ("failpoint", Gap.FAILPOINT),
         ("invariant_broken", Gap.INVARIANT_BROKEN),
-        ("evidence_lost", Gap.EVENTS_LOST),
     ):
         for mark in [m for m in marks if m["event"] == event][:1]:
             yield a_span(mark["sequence"], TO_THE_END, gap)
+    for mark in [m for m in marks if m["event"] == "evidence_lost"]:
+        yield a_span(mark["sequence"], mark["sequence"], Gap.EVENTS_LOST)
+
+
+def _by(broken: Iterable[Broken], life: Life) -> Iterator[Span]:
+    """What files can't be believed of a life; seals that are not of one life concern all."""
+    for file in broken:
+        if file.node == life.node and file.incarnation in (life.incarnation, ""):
+            yield a_span(0, TO_THE_END, file.gap, file.file)
 
 
 def _relaxed(marks: list[Row]) -> Iterator[Span]:
@@ -156,9 +183,8 @@ def _relaxed(marks: list[Row]) -> Iterator[Span]:
             yield a_span(since, until, Gap.START_UNKNOWN)
             continue
         for words in mark["relaxed"]:
-            # Written as `route guard mode: waiver`; what has no route concerns all.
-            route, _, rest = words.partition(" ")
-            yield a_span(since, until, Gap.GUARD_RELAXED, rest, route if "/" in route else "")
+            route, rest = relaxation(words)
+            yield a_span(since, until, Gap.GUARD_RELAXED, rest, route)
 
 
 def _missing(lives: Mapping[Key, Life], marks: Mapping[Key, list[Row]]) -> Iterator[Missing]:
@@ -170,3 +196,10 @@ def _missing(lives: Mapping[Key, Life], marks: Mapping[Key, list[Row]]) -> Itera
     for (node, incarnation), by in sorted(named.items()):
         if (node, incarnation) not in lives:
             yield Missing(node, incarnation, by)
+
+
+def _removed(lives: Mapping[Key, Life], broken: Iterable[Broken]) -> Iterator[Missing]:
+    """Lives of which seals are all that is left."""
+    gone = {(b.node, b.incarnation) for b in broken if b.gap is Gap.FILE_REMOVED and b.incarnation}
+    for node, incarnation in sorted(gone - set(lives)):
+        yield Missing(node, incarnation, SEALS_OF.format(node))

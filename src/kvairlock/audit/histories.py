@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kvairlock.audit import plants
-from kvairlock.audit.stories import answered, left, pulled, recomputed, too_long
+from kvairlock.audit.stories import answered, left, pulled, recomputed, shared, too_long
 from kvairlock.audit.synthetic import Change, Conversation, Row, Stack, Story
 from kvairlock.core.terms import LandingPolicy
 
@@ -45,6 +45,14 @@ INCIDENTS: dict[str, Incident] = {
     "usage copied from the request": Incident(
         "usage_beyond_range", plants.odd_records(request_ended=plants.put(computed_tokens=900))
     ),
+    "usage that nobody computed": Incident(
+        "usage_beyond_computed", plants.odd_records(response_sent=plants.put(prompt_tokens=900))
+    ),
+    "more tokens told than generated": Incident(
+        "usage_beyond_computed", plants.odd_records(response_sent=plants.put(generated_tokens=900))
+    ),
+    "an answer after a refusal": Incident("answered_after_refusal", plants.answer_after_refusal),
+    "a prefix of another scope": Incident("prefix_across_scopes", plants.prefix_of_another_scope),
     "a read after the end": Incident("read_of_ended_generation", plants.read_after_end),
     "a read of the next owner's pages": Incident("used_after_given_on", plants.read_after_next),
     "a page of two owners": Incident("two_owners", plants.read_after_next),
@@ -102,7 +110,7 @@ def history(seed: int, *incidents: Incident, quiet: int = 12) -> History:
     Args:
         seed: What names are drawn from.
         incidents: What is planted; all must be possible with one landing policy.
-        quiet: How many other requests there are.
+        quiet: How many other requests there are, beside two that share a prefix.
     """
     landing = incidents[0].landing if incidents else LandingPolicy.COPY
     stack, planted = Stack(seed, landing=landing), plants.Planted()
@@ -111,9 +119,13 @@ def history(seed: int, *incidents: Incident, quiet: int = 12) -> History:
     calm = [
         kinds[i % len(kinds)](Conversation(stack, 60 + 7 * i, prefill=i % 2)) for i in range(quiet)
     ]
+    first = Conversation(stack, 90)
+    calm.append(shared(first, Conversation(stack, 120).of(first)))
     stack.play(calm[: quiet // 2])
+    stack.beat()
     # One at a time: each arranges the free lists for itself.
     stack.play([incident.play(stack, planted) for incident in incidents], at_once=1)
+    stack.beat()
     stack.play(calm[quiet // 2 :])
     stack.beat()
     stack.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kvairlock.audit.wide import WIDE
-from kvairlock.core.evidence import ENVELOPE
+from kvairlock.core.evidence import ENVELOPE, RENAMED
+from kvairlock.sink.columns import WIDE
 
 BATCH_RECORDS = 20_000
-COUNTED_OR_LISTED = frozenset({"pages"})
-"""Fields that are a number in some events: a list of one in the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +63,22 @@ def _parse(line: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(record, dict) or not set(ENVELOPE) <= set(record):
         return None
-    row = {name: _listed(name, value) for name, value in record.items()}
+    row = _as_now(record)
     return row if all(_fits(name, value) for name, value in row.items()) else None
 
 
-def _listed(name: str, value: object) -> object:
-    return [value] if name in COUNTED_OR_LISTED and isinstance(value, int) else value
+def is_record(row: Mapping[str, object]) -> bool:
+    """Whether a row has its whole envelope, and all that is in it is of the type of its field."""
+    whole = all(row.get(name) is not None for name in ENVELOPE)
+    return whole and all(_fits(name, value) for name, value in row.items())
+
+
+def _as_now(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record of an earlier schema with its fields as they are called now."""
+    schema, event = record["schema"], record["event"]
+    known = isinstance(schema, int) and isinstance(event, str)
+    names = RENAMED.get((schema, event), {}) if known else {}
+    return {names.get(name, name): value for name, value in record.items()}
 
 
 def _fits(name: str, value: object) -> bool:

@@ -26,6 +26,29 @@ def was_read(t: Table) -> Column:
     )
 
 
+def has_refused(t: Table) -> Column:
+    """Prefill refused it, or stated that it did not complete, and nobody else computed it."""
+    refused = (t.receipts_refusing > 0) | (t.prefill_request_refused > 0)
+    return refused & ~is_recomputed(t)
+
+
+def is_told_too_much(t: Table) -> Column:
+    """The usage that its client was told is more than was computed or generated.
+
+    What was taken from a prefix is computed: ranges go to the end of the prompt, wherever they
+    begin.
+    """
+    computed = t.recomputed_stop.coalesce(t.confirmed_stop)
+    return (t.told_prompt_tokens > computed).fill_null(False) | (
+        t.told_generated_tokens > t.generated_tokens
+    ).fill_null(False)
+
+
+def is_untold(t: Table) -> Column:
+    """It was generated for, and what its client got is not on record."""
+    return (t.generated_tokens.fill_null(0) > 0) & (t.gateway_response_sent == 0)
+
+
 def is_relaxed(t: Table) -> Column:
     """Some guard did not enforce, or may not have: then a check that did not run tells nothing."""
     bits = sum(1 << tuple(Gap).index(gap) for gap in _RELAXING)
@@ -56,6 +79,7 @@ def is_contradicting(t: Table) -> Column:
     twice = t.too_many | (t.namesakes > 1)
     for name in (
         "gateway_request_admitted",
+        "gateway_response_sent",
         "decode_request_admitted",
         "decode_request_ended",
         "decode_read_started",
@@ -78,6 +102,8 @@ def lacks_figures(t: Table) -> Column:
         | (t.prefill_receipt_sent != t.receipts_completed + t.receipts_refusing)
         | ((t.prefill_range_computed > 0) & t.computed_stop.isnull())
         | ((t.decode_request_ended > 0) & (t.computed_tokens + t.generated_tokens).isnull())
+        | ((t.gateway_response_sent > 0) & t.told_prompt_tokens.isnull())
+        | ((t.gateway_response_sent > 0) & t.told_generated_tokens.isnull())
     )
 
 

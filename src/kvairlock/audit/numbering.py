@@ -7,8 +7,8 @@ do not add up, or took longer than beats may be apart, are looked at record by r
     run 0          run 1          run 2
     1 ... 4095     4096 ... 8191  8192 ...       count, sum and sum of squares of each must be right
 
-A lost record taints the rest of its life: it may have said that a guard is off from now on, or to
-whom a page was given. The sums find loss, not forgery; that is what chains of files are for.
+How far what is lost reaches is found out in `kvairlock.audit.losses`. The sums find loss, not
+forgery; that is what chains of files are for.
 """
 
 from __future__ import annotations
@@ -117,15 +117,17 @@ def a_span(since: int, until: int, gap: Gap, detail: str = "", route: str = "") 
     return Span(-1, since, until, gap, route, detail)
 
 
+def _lost(since: int, until: int, missing: int) -> Span:
+    return a_span(since, until, Gap.EVENTS_LOST, f"{missing} missing of {since} to {until}")
+
+
 def between(before: Row | None, run: Row) -> Iterator[Span]:
     """Compare the end of one run with the beginning of the next."""
     if before is None:
         return
     first, last = before["last"], run["first"]
     if last != first + 1:
-        yield a_span(
-            first + 1, TO_THE_END, Gap.EVENTS_LOST, f"{first + 1} to {last - 1} are missing"
-        )
+        yield _lost(first + 1, max(first, last - 1), last - first - 1)
     elapsed_ns = run["from_boot_ns"] - before["to_boot_ns"]
     if elapsed_ns > SILENCE_NS_MAX:
         yield a_span(first, last, Gap.SILENT, f"{elapsed_ns // 10**9} s")
@@ -146,13 +148,11 @@ def within(detail: Detail) -> Iterator[Span]:
     steps, waits_ns = np.diff(detail.sequence), np.diff(detail.boot_ns)
     apart_ns = np.abs(np.diff(detail.offset_ns))
     allowed_ns = CLOCK_STEP_NS_MAX + np.maximum(waits_ns, 0) * SLEW_PPM_MAX // 10**6
-    for i in np.flatnonzero(steps > 1)[:1]:
-        yield a_span(
-            int(detail.sequence[i]) + 1,
-            TO_THE_END,
-            Gap.EVENTS_LOST,
-            f"{int(detail.sequence[i]) + 1} to {int(detail.sequence[i + 1]) - 1} are missing",
-        )
+    gaps = np.flatnonzero(steps > 1)
+    if len(gaps):
+        # One loss from the first to the last: what is between two of one run is too little.
+        missing = int((steps[gaps] - 1).sum())
+        yield _lost(_pair(detail, gaps[0])[0] + 1, _pair(detail, gaps[-1])[1] - 1, missing)
     for i in np.flatnonzero(steps < 1)[:1]:
         yield a_span(int(detail.sequence[i]), TO_THE_END, Gap.NUMBERS_REPEATED)
     for i in np.flatnonzero(waits_ns > SILENCE_NS_MAX):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvairlock.audit.stories import answered, finish, pulled
+from kvairlock.audit.stories import answered, finish, pulled, shared
 from kvairlock.audit.synthetic import Change, Conversation, Lease, Row, Stack, Story
 from kvairlock.core.terms import Fence
 
@@ -77,6 +77,7 @@ def read_after_end(stack: Stack, planted: Planted) -> Story:
     it.retire(it.decode, it.lease)
     it.read("read_ended")
     it.free(it.decode, it.lease)
+    it.respond()
 
 
 def read_after_next(stack: Stack, planted: Planted) -> Story:
@@ -191,6 +192,31 @@ def copy_after_success(stack: Stack, planted: Planted) -> Story:
     finish(after)
 
 
+def answer_after_refusal(stack: Stack, planted: Planted) -> Story:
+    """Prefill refuses, decode takes it for refused, and the client gets an answer all the same."""
+    it = Conversation(stack)
+    planted.affected.add(it.request)
+    it.enter()
+    it.reserve()
+    yield
+    it.grant()
+    it.say(it.prefill, "receipt_sent", outcome="rejected", start=0, stop=0)
+    it.say(it.prefill, "write_ended", window=it.window, pages=[], bytes_written=0, status="failed")
+    yield
+    it.fence()
+    it.end("peer_rejected", read=False)
+    it.drain(it.decode, it.lease, "peer_rejected")
+    it.respond()
+
+
+def prefix_of_another_scope(stack: Stack, planted: Planted) -> Story:
+    """A prefix that one tenant's scope holds is taken for a prompt of another's."""
+    first, late = Conversation(stack), Conversation(stack)
+    planted.affected.add(late.request)
+    planted.met.add((late.request, first.request))
+    return shared(first, late)
+
+
 def receipt_twice(stack: Stack, planted: Planted) -> Story:
     """One receipt admits pages twice."""
     it = Conversation(stack)
@@ -241,8 +267,7 @@ def prefix_given_on(stack: Stack, planted: Planted) -> Story:
     late.reserve()
     late.grant()
     late.compute()
-    span = {"pages": first.source.pages, "generations": first.source.generations}
-    late.say(late.prefill, "prefix_reused", tokens=112, creator=first.tenant, **span)
+    late.of(first).reuse(first.source, first)
     late.write()
     late.state()
     late.judge()

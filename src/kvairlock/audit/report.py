@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kvairlock.audit.broken import Seals
 from kvairlock.audit.chains import ROLES
 from kvairlock.audit.completeness import Completeness
 from kvairlock.audit.lines import Unreadable
@@ -47,6 +48,7 @@ class Verdict:
         reasons: Names of the rules that fired.
         nodes: Where it was.
         since_unix_ns: When it was first recorded.
+        drill: Which drill asked, empty if none did.
     """
 
     request: str
@@ -56,6 +58,7 @@ class Verdict:
     reasons: tuple[str, ...]
     nodes: tuple[str, ...]
     since_unix_ns: int
+    drill: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,7 @@ class Coverage:
         spans: What of it is not covered, and why.
         missing: Lives that are named and that there is no evidence of.
         unreadable: What could not be read.
+        seals: What the seals of the files say.
     """
 
     files: int
@@ -104,6 +108,7 @@ class Coverage:
     spans: tuple[Span, ...]
     missing: tuple[Missing, ...]
     unreadable: tuple[Unreadable, ...]
+    seals: Seals
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +146,23 @@ class Report:
         }
         return {name: count for name, count in fired.items() if count}
 
+    def within(self, since_unix_ns: int, until_unix_ns: int) -> Report:
+        """Return the same report of the requests that began in a time only.
+
+        Records outside of it were looked at all the same: what a request met may have begun before
+        it, and what is missing is found by numbers that go through.
+
+        Args:
+            since_unix_ns: From when on.
+            until_unix_ns: Before when.
+        """
+        began = self.classified["since_unix_ns"]
+        inside = pc.and_(pc.greater_equal(began, since_unix_ns), pc.less(began, until_unix_ns))
+        classified = self.classified.filter(inside)
+        named = set(classified["request"].to_pylist()) if self.exposures else set()
+        met = tuple(e for e in self.exposures if e.request in named)
+        return Report(self.coverage, classified, met)
+
     def verdicts(self, *classes: Class) -> Iterator[Verdict]:
         """Yield the verdicts of some classes, by the time at which requests began.
 
@@ -173,6 +195,7 @@ class Report:
             reasons=tuple(rule.name for rule in fired),
             nodes=tuple(self.coverage.lives[life].node for life in lives if life is not None),
             since_unix_ns=row["since_unix_ns"],
+            drill=row["drill"],
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -228,6 +251,7 @@ def report(
         spans=covered.spans,
         missing=covered.missing,
         unreadable=evidence.unreadable,
+        seals=evidence.seals,
     )
     return Report(coverage, classified, _exposures(met, lives))
 

@@ -66,6 +66,16 @@ def affected(
     return Rule(name, finds, Finding.AFFECTED, grade, tuple(needs.split()), read_and)
 
 
+def answered_though(name: str, finds: str, needs: str, fires: Callable[[Table], Column]) -> Rule:
+    """Return a rule that finds a request affected if its client got an answer, whoever read."""
+
+    def answered_and(t: Table) -> Column:
+        return (t.answers > 0) & fires(t)
+
+    needed = tuple(needs.split())
+    return Rule(name, finds, Finding.AFFECTED, Grade.OBSERVED, needed, answered_and)
+
+
 def lacks(name: str, finds: str, needs: str, fires: Callable[[Table], Column]) -> Rule:
     """Return a rule that finds evidence insufficient."""
     return Rule(name, finds, Finding.INSUFFICIENT, Grade.INFERRED, tuple(needs.split()), fires)

@@ -19,7 +19,16 @@ from typing import Any
 from ibis import Table
 
 from kvairlock.audit import links
-from kvairlock.audit.rule import Finding, Grade, Rule, affected, lacks, of_fact, of_gap
+from kvairlock.audit.rule import (
+    Finding,
+    Grade,
+    Rule,
+    affected,
+    answered_though,
+    lacks,
+    of_fact,
+    of_gap,
+)
 from kvairlock.audit.spans import Gap
 from kvairlock.audit.suspicions import Fact
 
@@ -33,7 +42,13 @@ AFFECTED: tuple[Rule, ...] = (
         "prefill refused, and decode read all the same",
         _O,
         "receipt_sent request_refused read_started",
-        lambda t: (t.receipts_refusing > 0) | (t.prefill_request_refused > 0),
+        links.has_refused,
+    ),
+    answered_though(
+        "answered_after_refusal",
+        "prefill refused, and its client was given an answer all the same",
+        "receipt_sent request_refused response_sent",
+        links.has_refused,
     ),
     affected(
         "beyond_confirmed",
@@ -61,6 +76,13 @@ AFFECTED: tuple[Rule, ...] = (
         lambda t: t.computed_tokens > t.recomputed_stop.coalesce(t.confirmed_stop),
     ),
     affected(
+        "usage_beyond_computed",
+        "its client was told of more tokens than were computed, confirmed or generated",
+        _O,
+        "response_sent request_ended verdict range_computed",
+        links.is_told_too_much,
+    ),
+    affected(
         "read_after_refusal",
         "decode did not admit, and read all the same",
         _O,
@@ -72,7 +94,11 @@ AFFECTED: tuple[Rule, ...] = (
         "pages were read that the request did not have",
         _O,
         "pages_allocated read_started",
-        of_fact(Fact.READ_FOREIGN),
+        # If records are lost, the one that gave it these pages may be among them.
+        lambda t: (
+            of_fact(Fact.READ_FOREIGN)(t)
+            | (of_fact(Fact.READ_UNALLOCATED)(t) & ~of_gap(Gap.EVENTS_LOST)(t))
+        ),
     ),
     affected(
         "read_beyond_verdict",
@@ -136,6 +162,13 @@ AFFECTED: tuple[Rule, ...] = (
         of_fact(Fact.PREFIX_GIVEN_ON),
     ),
     affected(
+        "prefix_across_scopes",
+        "a prefix was taken that was computed for another scope",
+        _O,
+        "prefix_reused",
+        of_fact(Fact.PREFIX_ACROSS_SCOPES),
+    ),
+    affected(
         "receipt_used_twice",
         "one receipt admitted pages twice, or two claimants had one claim",
         _O,
@@ -184,6 +217,10 @@ _GAPS: dict[Gap, tuple[str, str]] = {
     Gap.LANDING_DIRECT: ("others could store into the pool", "node_started"),
     Gap.FAILPOINT: ("a drill could make a process do wrong", "failpoint"),
     Gap.INVARIANT_BROKEN: ("a process found its own books wrong", "invariant_broken"),
+    Gap.FILE_ALTERED: ("a file of a process that it was on is not what was sealed", ""),
+    Gap.SEAL_FORGED: ("the seals of a node that it was on do not verify", ""),
+    Gap.FILE_REMOVED: ("a sealed file of a process that it was on is not there", ""),
+    Gap.FILE_UNSEALED: ("no seal vouches for a file of a process that it was on", ""),
 }
 
 INSUFFICIENT: tuple[Rule, ...] = (
@@ -235,7 +272,7 @@ INSUFFICIENT: tuple[Rule, ...] = (
         "read_unknown",
         "pages were read that nobody is recorded to have had",
         "pages_allocated read_started",
-        of_fact(Fact.READ_UNKNOWN),
+        of_fact(Fact.READ_UNKNOWN | Fact.READ_UNALLOCATED),
     ),
     lacks(
         "prefix_unknown",
@@ -244,10 +281,19 @@ INSUFFICIENT: tuple[Rule, ...] = (
         of_fact(Fact.PREFIX_UNKNOWN),
     ),
     lacks(
+        "prefix_unscoped",
+        "a prefix was taken, and for which scope it was computed is not recorded",
+        "prefix_reused",
+        of_fact(Fact.PREFIX_UNSCOPED),
+    ),
+    lacks(
         "no_admission",
         "that it was let in is not recorded",
         "request_admitted",
         lambda t: (t.gateway_request_admitted == 0) & (t.gateway_request_refused == 0),
+    ),
+    lacks(
+        "no_response", "what its client was told is not recorded", "response_sent", links.is_untold
     ),
     lacks("no_end", "its end is not recorded", "request_ended", links.has_no_end),
     lacks(

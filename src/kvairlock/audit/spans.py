@@ -34,6 +34,14 @@ class Gap(StrEnum):
     """A drill could make this process do wrong, from here on."""
     INVARIANT_BROKEN = "invariant_broken"
     """The process found its own books wrong."""
+    FILE_ALTERED = "file_altered"
+    """A file of it is not what was sealed: no record in it can be believed."""
+    SEAL_FORGED = "seal_forged"
+    """The seals of its node do not verify: its files may be anybody's."""
+    FILE_REMOVED = "file_removed"
+    """A file of it was sealed, and is not there."""
+    FILE_UNSEALED = "file_unsealed"
+    """A file of it has the form of sealed ones, and no seal names it."""
 
 
 @dataclass(frozen=True, slots=True)

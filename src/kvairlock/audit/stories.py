@@ -5,8 +5,14 @@ Each story is one conversation in steps; between two steps others may take their
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 from kvairlock.audit.synthetic import Conversation, Story
 from kvairlock.core.terms import Fence
+
+EVICTED = "evicted"
+LEFT = 0
+"""The status of a response that nobody was there for."""
 
 
 def answered(it: Conversation) -> Story:
@@ -31,10 +37,33 @@ def answered(it: Conversation) -> Story:
 
 
 def finish(it: Conversation) -> None:
-    """The last step of a request that was read: it is over, and its pages are free."""
+    """The last step of a request that was read: it is over, its pages are free, it is answered."""
     it.read("read_ended")
     it.end()
     it.drain(it.decode, it.lease)
+    it.respond()
+
+
+def shared(first: Conversation, it: Conversation) -> Story:
+    """A prompt whose full pages are kept, and a later one that begins alike."""
+    for one, creator in ((first, None), (it, first)):
+        one.enter()
+        one.reserve()
+        yield
+        one.grant()
+        one.compute(creator)
+        yield
+        one.write()
+        one.state()
+        one.judge()
+        one.fence()
+        one.read()
+        if creator is None:
+            one.keep()
+        one.settle()
+        yield
+        finish(one)
+    first.drain(first.prefill, first.prefix, EVICTED)
 
 
 def pulled(it: Conversation) -> Story:
@@ -88,7 +117,8 @@ def left(it: Conversation) -> Story:
     it.compute()
     yield
     it.end("cancelled", read=False)
-    it.retire(it.decode, it.lease)
+    it.retire(it.decode, it.lease, "cancelled")
+    it.respond(LEFT)
     it.write()
     it.state()
     yield
@@ -101,6 +131,7 @@ def too_long(it: Conversation) -> Story:
     """A request that the gateway refuses."""
     said = {"asked": it.prompt_tokens, "limit": 64, "limit_name": "context_window"}
     it.say(it.gateway, "request_refused", stage="gateway", reason="context_length", **said)
+    it.respond(HTTPStatus.BAD_REQUEST)
     yield
 
 
@@ -114,7 +145,7 @@ def recomputed(it: Conversation) -> Story:
     it.write()
     yield
     it.fence()
-    it.drain(it.decode, it.lease)
+    it.drain(it.decode, it.lease, "timeout")
     it.say(it.decode, "request_recomputed", reason="timeout", tokens=it.prompt_tokens)
     it.reserve()
     it.settle("failed")

@@ -34,7 +34,7 @@ class Fact(IntFlag):
     WRITTEN_BY_FORMER = 16
     """It was given a page of a pool into which its former owner's writer could still store."""
     READ_FOREIGN = 32
-    """It read pages that it did not have, and that are another's, or in front of its own."""
+    """It read pages that it did not have, and that are another's."""
     READ_UNKNOWN = 64
     """It read pages that nobody is recorded to have had."""
     WRITTEN_AFTER_FENCE = 128
@@ -43,6 +43,12 @@ class Fact(IntFlag):
     """It took a prefix from pages that had been given to another since."""
     PREFIX_UNKNOWN = 512
     """It took a prefix from pages that nobody is recorded to have computed."""
+    PREFIX_ACROSS_SCOPES = 1024
+    """It took a prefix that was computed for another scope than its own."""
+    PREFIX_UNSCOPED = 2048
+    """It took a prefix, and for whom that was computed is not recorded."""
+    READ_UNALLOCATED = 4096
+    """It had pages, and read others, that nobody is recorded to have had."""
 
 
 SIGHTING = ibis.schema(
@@ -95,6 +101,7 @@ def sightings(records: Table, told: Table, held: Table, pairs: Table, worth: Wor
         found += _of_strays(strays(told, held), held)
     if worth.prefixes:
         found += _of_prefixes(told, held)
+        found += _of_scopes(told, held)
     if worth.direct:
         found.append(_of_copies(records, told, held, worth.direct))
     return ibis.union(*found) if found else _nothing(held)
@@ -161,10 +168,11 @@ def _of_strays(astray: Table, held: Table) -> list[Table]:
     t = astray.mutate(one=astray.pages.zip(astray.generations).unnest())
     t = t.select("request", "life", "holds", "sequence", page=t.one["f1"], generation=t.one["f2"])
     t = _with_holder(t, held)
-    foreign = t.other.notnull() | t.holds
+    foreign = t.other.notnull()
     return [
         _sighted(t.filter(foreign), Fact.READ_FOREIGN),
-        _sighted(t.filter(~foreign), Fact.READ_UNKNOWN),
+        _sighted(t.filter(~foreign & t.holds), Fact.READ_UNALLOCATED),
+        _sighted(t.filter(~foreign & ~t.holds), Fact.READ_UNKNOWN),
     ]
 
 
@@ -203,6 +211,20 @@ def _of_prefixes(told: Table, held: Table) -> list[Table]:
     return [
         _sighted(unknown, Fact.PREFIX_UNKNOWN),
         _sighted(t.filter(given_on), Fact.PREFIX_GIVEN_ON),
+    ]
+
+
+def _of_scopes(told: Table, held: Table) -> list[Table]:
+    """Look at prefixes of other scopes: whose pages they are."""
+    t = told.filter(is_a(told, Role.PREFILL, "prefix_reused"))
+    t = t.mutate(one=t.pages.zip(t.generations).unnest())
+    t = t.mutate(page=t.one["f1"], generation=t.one["f2"])
+    t = t.select("request", "life", "page", "generation", "scope", "creator_scope")
+    unsaid = t.scope.isnull() | t.creator_scope.isnull()
+    across = t.filter((t.scope != t.creator_scope).fill_null(False)).drop("scope", "creator_scope")
+    return [
+        _sighted(t.filter(unsaid).mutate(other=ibis.null("string")), Fact.PREFIX_UNSCOPED),
+        _sighted(_with_holder(across, held), Fact.PREFIX_ACROSS_SCOPES),
     ]
 
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from http import HTTPStatus
 from typing import Any
 
 from kvairlock.core.evidence import ENVELOPE, EVENTS, SCHEMA_VERSION
@@ -57,6 +58,11 @@ class Process:
         role: What it is.
         incarnation: Which life.
         pages: Pages of its pool.
+        rows: What it recorded.
+        free: Its free list.
+        generation: The generation of each page.
+        leases: How many leases it gave.
+        open: Those of them that have pages.
     """
 
     node: str
@@ -67,6 +73,7 @@ class Process:
     free: deque[int] = field(default_factory=deque)
     generation: list[int] = field(default_factory=list)
     leases: int = 0
+    open: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Fill the pool."""
@@ -144,7 +151,7 @@ class Stack:
                 "node_started",
                 guards_off=[],
                 landing=str(landing),
-                pages=[process.pages],
+                pool_pages=process.pages,
                 fingerprint=digest(process.node)[:16],
                 relaxed=[],
             )
@@ -175,7 +182,8 @@ class Stack:
         """Let every process beat."""
         self.beats_at = self.now + BEAT_NS
         for process in self.processes:
-            self.record(process, "beat", records=len(process.rows))
+            said = {"records": len(process.rows), "relaxed": [], "points": []}
+            self.record(process, "beat", **said, leases=sorted(process.open))
 
     def close(self) -> None:
         """Close every process in order."""
@@ -188,9 +196,14 @@ class Stack:
 
     def reserve(self, process: Process, pages: int) -> Lease:
         """Take pages off the free list."""
-        process.leases += 1
         taken = [process.free.popleft() for _ in range(pages)]
-        return Lease(process.leases, taken, [process.generation[page] for page in taken])
+        return self.lease(process, taken, [process.generation[page] for page in taken])
+
+    def lease(self, process: Process, pages: list[int], generations: list[int]) -> Lease:
+        """Number a lease."""
+        process.leases += 1
+        process.open.add(process.leases)
+        return Lease(process.leases, pages, generations)
 
 
 class Conversation:
@@ -219,11 +232,18 @@ class Conversation:
         self.stack, self.odd, self.unsaid = stack, odd or {}, frozenset(unsaid)
         self.request = digest(stack.seed, "request", stack.names)
         self.tenant = digest(stack.seed, "tenant", stack.names % 5)
+        self.scope = digest(stack.seed, "scope", stack.names % 5)
         self.window = digest(stack.seed, "window", stack.names)[:16]
         self.prompt_tokens, self.max_tokens = prompt_tokens, max_tokens
         self.gateway, self.decode = stack.gateway, stack.decode
         self.prefill = stack.prefills[prefill]
-        self.lease = self.source = Lease(0, [], [])
+        self.lease = self.source = self.prefix = Lease(0, [], [])
+        self.table: list[int] = []
+
+    def of(self, other: Conversation) -> Conversation:
+        """Make it a request of the same tenant as another, and return it."""
+        self.tenant, self.scope = other.tenant, other.scope
+        return self
 
     @property
     def prompt_pages(self) -> int:
@@ -264,12 +284,16 @@ class Conversation:
         asked = {"prompt_tokens": self.prompt_tokens, "max_tokens": self.max_tokens}
         self.say(self.prefill, "request_admitted", stage="prefill_admission", **asked)
 
-    def compute(self) -> None:
-        """Prefill computes all of the prompt."""
-        self.source = self.stack.reserve(self.prefill, self.prompt_pages)
+    def compute(self, creator: Conversation | None = None) -> None:
+        """Prefill computes the prompt, or what is behind the prefix that a creator left."""
+        shared = creator.prefix.pages if creator else []
+        self.source = self.stack.reserve(self.prefill, self.prompt_pages - len(shared))
+        self.table = [*shared, *self.source.pages]
         self.say(self.prefill, "pages_allocated", **_moment(self.source))
-        span = {"pages": self.source.pages, "generations": self.source.generations}
-        self.say(self.prefill, "range_computed", start=0, stop=self.prompt_tokens, **span)
+        if creator:
+            self.reuse(creator.prefix, creator)
+        said = {"start": len(shared) * PAGE_TOKENS, "stop": self.prompt_tokens}
+        self.say(self.prefill, "range_computed", **said, **_span(self.source))
 
     def write(self) -> None:
         """Prefill writes into the window."""
@@ -277,8 +301,8 @@ class Conversation:
             self.prefill,
             "write_ended",
             window=self.window,
-            pages=self.source.pages,
-            bytes_written=len(self.source.pages) * PAGE_BYTES,
+            pages=self.table,
+            bytes_written=len(self.table) * PAGE_BYTES,
             status="done",
         )
 
@@ -311,13 +335,12 @@ class Conversation:
 
     def read(self, event: str = "read_started") -> None:
         """Decode begins to read, or has read."""
-        span = {"pages": self.lease.pages, "generations": self.lease.generations}
-        self.say(self.decode, event, **span)
+        self.say(self.decode, event, **_span(self.lease))
 
     def settle(self, end: str = "completed") -> None:
         """Prefill ends its part."""
         self._ended(self.prefill, end, 0)
-        self.drain(self.prefill, self.source)
+        self.drain(self.prefill, self.source, end)
 
     def end(self, end: str = "completed", *, read: bool = True) -> None:
         """Decode ends the request."""
@@ -337,22 +360,58 @@ class Conversation:
             reused_tokens=0,
         )
 
-    def retire(self, process: Process, lease: Lease) -> None:
+    def retire(self, process: Process, lease: Lease, cause: str = "completed") -> None:
         """End a lease: the generations of its pages turn."""
         for page in lease.pages:
             process.generation[page] += 1
-        self.say(process, "drain_began", lease=lease.number, pages=lease.pages)
+        said = {"lease": lease.number, "pages": lease.pages, "cause": cause}
+        self.say(process, "drain_began", **said)
 
     def free(self, process: Process, lease: Lease, fence: Fence = Fence.LOCAL) -> None:
         """Give the pages of an ended lease back."""
         said = {"lease": lease.number, "pages": lease.pages, "fence": str(fence)}
         self.say(process, "drain_ended", **said, wait_ms=0)
         process.free.extend(lease.pages)
+        process.open.discard(lease.number)
 
-    def drain(self, process: Process, lease: Lease) -> None:
+    def drain(self, process: Process, lease: Lease, cause: str = "completed") -> None:
         """End a lease, and give its pages back at once."""
-        self.retire(process, lease)
+        self.retire(process, lease, cause)
         self.free(process, lease)
+
+    def respond(self, status: int = 200) -> None:
+        """The gateway tells the client; what is no answer states no usage."""
+        stated = (self.prompt_tokens, self.max_tokens) if status == HTTPStatus.OK else (0, 0)
+        self.say(
+            self.gateway,
+            "response_sent",
+            http_status=status,
+            finish=["length"] if status == HTTPStatus.OK else [],
+            prompt_tokens=stated[0],
+            generated_tokens=stated[1],
+        )
+
+    def keep(self) -> None:
+        """Prefill keeps the full pages of the prompt for later ones of its scope."""
+        count = self.prompt_tokens // PAGE_TOKENS
+        lease, self.prefix = (
+            self.source,
+            self.stack.lease(self.prefill, *_cut(self.source, 0, count)),
+        )
+        self.source = Lease(lease.number, *_cut(lease, count, len(lease.pages)))
+        self.say(self.prefill, "prefix_kept", **_moment(self.prefix))
+
+    def reuse(self, prefix: Lease, creator: Conversation) -> None:
+        """Prefill takes pages that another has computed."""
+        self.say(
+            self.prefill,
+            "prefix_reused",
+            tokens=len(prefix.pages) * PAGE_TOKENS,
+            creator=creator.tenant,
+            scope=self.scope,
+            creator_scope=creator.scope,
+            **_span(prefix),
+        )
 
     def hand_over(self) -> None:
         """All from the grant to the first step."""
@@ -365,5 +424,13 @@ class Conversation:
         self.read()
 
 
+def _span(lease: Lease) -> Row:
+    return {"pages": lease.pages, "generations": lease.generations}
+
+
+def _cut(lease: Lease, since: int, until: int) -> tuple[list[int], list[int]]:
+    return lease.pages[since:until], lease.generations[since:until]
+
+
 def _moment(lease: Lease) -> Row:
-    return {"lease": lease.number, "pages": lease.pages, "generations": lease.generations}
+    return {"lease": lease.number, **_span(lease)}

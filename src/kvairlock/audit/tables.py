@@ -12,7 +12,7 @@ time around it counts as not covered.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,14 @@ import pyarrow.parquet as pq
 from ibis import Table
 from ibis.backends import BaseBackend
 
+from kvairlock.audit.broken import NO_SEALS, SUFFIXES, Seals, seals_of
 from kvairlock.audit.lines import Unreadable, convert
-from kvairlock.audit.wide import WIDE
+from kvairlock.audit.spans import Gap
 from kvairlock.core.errors import KvairlockError
 from kvairlock.core.evidence import ENVELOPE, EVENTS, SCHEMAS_READ
+from kvairlock.sink import reading
+from kvairlock.sink.columns import WIDE
+from kvairlock.wire.keys import Keyring
 
 BEARING = ("tenant", "request", "lease", "pages", "generations")
 """Fields without which a record could say anything about anybody: it counts as lost.
@@ -51,50 +55,68 @@ class Evidence:
         records: The wide table, everything that can be judged.
         files: How many files it comes from.
         unreadable: What was left out.
+        seals: What the seals of the files say.
     """
 
     records: Table
     files: int
     unreadable: tuple[Unreadable, ...]
+    seals: Seals = NO_SEALS
 
 
-def embedded(memory_max: str = MEMORY_MAX, threads: int = THREADS) -> BaseBackend:
+def embedded(
+    memory_max: str = MEMORY_MAX, threads: int = THREADS, spill: Path | None = None
+) -> BaseBackend:
     """Return the engine that is used where no other is given: DuckDB, in this process.
 
     Args:
         memory_max: How much memory it may take before it writes to disk.
         threads: How many threads it may use.
+        spill: Where it writes what does not fit; `.tmp` of the current folder if left out.
     """
-    engine = ibis.duckdb.connect(memory_limit=memory_max, threads=threads)
+    where = {} if spill is None else {"temp_directory": str(spill / "spill")}
+    engine = ibis.duckdb.connect(memory_limit=memory_max, threads=threads, **where)
     # Ibis writes lambdas with an arrow, which DuckDB since 1.3 has to be asked to understand.
     engine.raw_sql("SET lambda_syntax = 'ENABLE_SINGLE_ARROW'")
     engine.raw_sql("SET preserve_insertion_order = false")
     return engine
 
 
-def open_evidence(paths: Iterable[Path], working: Path, engine: BaseBackend) -> Evidence:
+def open_evidence(
+    paths: Iterable[Path], working: Path, engine: BaseBackend, ring: Keyring | None = None
+) -> Evidence:
     """Open files and folders of evidence as one table.
 
     Args:
         paths: Parquet files, JSON lines, or folders that hold them, in any mixture.
         working: A folder for what has to be converted; it must outlive the table.
         engine: What holds the table and will compute on it.
+        ring: The cluster's keys, without which only hashes of files are compared.
 
     Raises:
         EvidenceUnusable: A path does not exist, or there is no evidence in any of them.
     """
-    files = list(_files(paths))
+    named = list(paths)
+    files = list(files_of(named))
     if not files:
         raise EvidenceUnusable("there is no evidence in what was named: no .parquet, no .jsonl")
-    unreadable: list[Unreadable] = []
+    seals = seals_of(named, ring)
+    altered = {file.file for file in seals.broken if file.gap is Gap.FILE_ALTERED}
+    believed = [file for file in files if file.name not in altered]
+    if not believed:
+        raise EvidenceUnusable("every file that was named is altered: none of them can be believed")
+    unreadable = [
+        Unreadable(name, 0, "the file is not what was sealed") for name in sorted(altered)
+    ]
     parts = []
-    for number, file in enumerate(files):
+    for number, file in enumerate(believed):
         part = file
         if file.suffix == ".jsonl":
             part = working / f"{number}-{file.stem}.parquet"
             unreadable += convert(file, part)
         parts.append(part)
-    return evidence_of(_widen(parts, engine), len(files), unreadable)
+    opened = evidence_of(_widen(parts, engine), len(files), unreadable)
+    return replace(opened, seals=seals)
 
 
 def evidence_of(wide: Table, files: int = 1, unreadable: Iterable[Unreadable] = ()) -> Evidence:
@@ -111,10 +133,17 @@ def evidence_of(wide: Table, files: int = 1, unreadable: Iterable[Unreadable] = 
     return Evidence(records, files, (*unreadable, *unknown))
 
 
-def _files(paths: Iterable[Path]) -> Iterator[Path]:
+def files_of(paths: Iterable[Path]) -> Iterator[Path]:
+    """Yield the files of evidence in what was named.
+
+    Raises:
+        EvidenceUnusable: A path does not exist.
+    """
     for path in paths:
         if path.is_dir():
-            yield from sorted(p for p in path.rglob("*") if p.suffix in (".jsonl", ".parquet"))
+            inside = {found.parent for found in path.rglob("*") if found.suffix in SUFFIXES}
+            for folder in sorted(inside):
+                yield from reading.files(folder)
         elif path.is_file():
             yield path
         else:

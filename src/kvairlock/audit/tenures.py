@@ -35,27 +35,41 @@ _RULING = ("checks", "observed", "policy", "verified", "start", "stop", "expecte
 Column = Any
 
 
-def ends(told: Table) -> Table:
-    """Return the end of every drain, those of kept prefixes included.
+def moves(told: Table) -> Table:
+    """Return how leases begin and end: read once, since reading lists of pages is what costs.
 
     Args:
         told: What `chains.of_requests` returns.
     """
-    t = told.filter(told.event == "drain_ended")
+    t = told.filter(told.event.isin(("pages_allocated", "drain_ended")))
+    own = ("event", "request", "life", "place", "lease", "pages", "generations", "sequence")
+    return t.select(*own, "fence")
+
+
+def ends(moved: Table) -> Table:
+    """Return the end of every drain, those of kept prefixes included.
+
+    Args:
+        moved: What `moves` returns.
+    """
+    t = moved.filter(moved.event == "drain_ended")
     proven = (t.fence.notnull() & (t.fence != Fence.UNPROVEN)).fill_null(False)
     return t.select("life", "lease", "request", "pages", ended_seq=t.sequence, proven=proven)
 
 
-def tenures(told: Table) -> Table:
+def tenures(moved: Table) -> Table:
     """Return a row per lease: whose, which pages, from when to when.
 
     `ended_seq` is null if no drain of the same lease and pages has ended: pages that became a
     prefix left their lease before, and their drain is another lease's. `freed_seq` is null as well
     if its fence proves nothing.
+
+    Args:
+        moved: What `moves` returns.
     """
-    t = told.filter(told.event == "pages_allocated")
+    t = moved.filter(moved.event == "pages_allocated")
     t = t.select("request", "life", "place", "lease", "pages", "generations", given_seq=t.sequence)
-    drained = ends(told).rename(ended_request="request", ended_pages="pages")
+    drained = ends(moved).rename(ended_request="request", ended_pages="pages")
     t = t.left_join(drained, ["life", "lease"])
     same = (t.ended_pages == t.pages) & (t.ended_request == t.request)
     ended = same.ifelse(t.ended_seq, None)

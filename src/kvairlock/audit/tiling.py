@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from kvairlock.audit.stories import answered, left, recomputed, too_long
 from kvairlock.audit.synthetic import Conversation, Process, Row, Stack, Story
-from kvairlock.audit.wide import WIDE
+from kvairlock.sink.columns import WIDE
 
 SEGMENT_RECORDS = 1_000_000
 GROUP_RECORDS = 100_000
@@ -166,6 +166,7 @@ def _repeat(block: Block, copies: Integers) -> pa.Table:
         ("records", size),
     ):
         table = _put(table, name, pc.add(table[name], pa.array(shift * step)))
+    table = _put(table, "leases", _later_leases(table, block.leases, shift))
     table = _put(table, "request", _renamed(table["request"], block.names, shift, 24))
     table = _put(table, "window", _renamed(table["window"], block.windows, shift, 16))
     return _put(table, "generations", _turned(table, block.turned, shift))
@@ -175,15 +176,26 @@ def _put(table: pa.Table, name: str, column: Any) -> pa.Table:
     return table.set_column(table.column_names.index(name), WIDE.field(name), column)
 
 
+def _later_leases(table: pa.Table, leases: int, shift: Integers) -> pa.Array:
+    """Return the leases that beats name, after as many blocks as they are shifted by."""
+    named = table["leases"].combine_chunks()
+    lengths = pc.fill_null(pc.list_value_length(named), 0).to_numpy()
+    flat = named.flatten().to_numpy() + leases * np.repeat(shift, lengths)
+    return _listed(named, lengths, flat)
+
+
+def _listed(like: pa.Array, lengths: Integers, flat: Integers) -> pa.Array:
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat), mask=like.is_null())
+
+
 def _turned(table: pa.Table, turned: Integers, shift: Integers) -> pa.Array:
     """Return the generations of each record, after as many blocks as it is shifted by."""
     pages, generations = (table[name].combine_chunks() for name in ("pages", "generations"))
     held = pages.filter(generations.is_valid()).flatten().to_numpy()
     lengths = pc.fill_null(pc.list_value_length(generations), 0).to_numpy()
     flat = generations.flatten().to_numpy() + turned[held] * np.repeat(shift, lengths)
-    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
-    nulls = generations.is_null()
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat), mask=nulls)
+    return _listed(generations, lengths, flat)
 
 
 def _renamed(column: Any, names: pa.Array, shift: Integers, digits: int) -> pa.Array:

@@ -9,6 +9,7 @@ import typer
 
 from kvairlock import __version__
 from kvairlock.cli import (
+    audit,
     capacity,
     cases,
     check,
@@ -18,9 +19,11 @@ from kvairlock.cli import (
     demo,
     drill,
     evidence,
+    explain,
     explore,
     guards,
     keys,
+    metrics,
     models,
     recover,
     serve,
@@ -37,7 +40,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",  # fills paragraphs; else lines break where the source does
     pretty_exceptions_enable=False,
     help="Serve LLMs with prefill and decode apart; no tenant's cache gets into another's answer.",
-    epilog="Exit status: 0 fine, 1 what was reported on is not, 2 wrong options or settings.",
+    epilog="Exit status: 0 fine, 1 what was reported on is not, 2 wrong options or settings, "
+    "3 nothing is known to be wrong, and evidence is missing.",
 )
 
 
@@ -70,11 +74,14 @@ app.command()(explore.explore)
 app.command()(swarm.swarm)
 app.command()(cases.cases)
 app.command()(recover.recover)
+app.command()(explain.explain)
 app.add_typer(recover.app, name="breaker")
 app.add_typer(config.app, name="config")
 app.add_typer(models.app, name="models")
 app.add_typer(keys.app, name="keys")
 app.add_typer(evidence.app, name="evidence")
+app.add_typer(metrics.app, name="metrics")
+app.add_typer(audit.app, name="audit")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -67,6 +67,7 @@ class Ready(msgspec.Struct, frozen=True):
     incarnation: str
     tokens: int | None = None
     url: str | None = None
+    metrics: str | None = None
 
 
 class Child:

@@ -5,6 +5,7 @@ Everything that reports can do so as JSON. The exit status says the same as the 
     0  it is as it should be
     1  what was reported on is not: a row came out wrong, a process would not stay up
     2  the command line or a file that the user wrote is wrong; nothing was started
+    3  nothing is known to be wrong, and for some of it there is too little evidence
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Status(IntEnum):
     OK = 0
     NOT_OK = 1
     WRONG = 2
+    UNTOLD = 3
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]

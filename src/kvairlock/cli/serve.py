@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -24,7 +25,9 @@ from kvairlock.cli.stack import Programs, Stack
 from kvairlock.cli.supervisor import Outcome, Plan, Times, supervise
 from kvairlock.engine.model import RECALL, served_name
 from kvairlock.engine.store import PUBLISHED
+from kvairlock.gateway.console import CONSOLE
 from kvairlock.gateway.keys import ApiKeys
+from kvairlock.metrics.table import PATH as METRICS
 from kvairlock.runtime import lifetime
 from kvairlock.runtime.secrets import write_private
 from kvairlock.runtime.settings import GATEWAY_NAME, Settings, located_model
@@ -44,6 +47,7 @@ class ReadyFile(msgspec.Struct, frozen=True):
         incarnations: The life that each process is in, by name.
         run: The run directory, with the sockets.
         evidence: The directory of the evidence.
+        metrics: Where each process shows its metrics, by name.
     """
 
     url: str
@@ -51,6 +55,7 @@ class ReadyFile(msgspec.Struct, frozen=True):
     incarnations: dict[str, str]
     run: str
     evidence: str
+    metrics: dict[str, str]
 
 
 def serve(
@@ -94,7 +99,7 @@ def serve(
         typer.Option(
             metavar="FILE",
             help="Written as JSON when all is up, and after each new start of a process: "
-            "url, pids, incarnations, run, evidence.",
+            "url, pids, incarnations, run, evidence, metrics.",
         ),
     ] = None,
 ) -> None:
@@ -111,10 +116,12 @@ def serve(
     # Inherited: pages of all tenants are in the memory of the processes that are started here.
     lifetime.protect_memory()
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    days = settings.evidence.retention_days
+    pseudonyms = places.pseudonyms(ring, home, days, int(time.time()))
     where = (evidence or home / places.EVIDENCE).absolute()
     where.mkdir(parents=True, exist_ok=True, mode=0o700)
     with tempfile.TemporaryDirectory(prefix="kvairlock-") as run:
-        stack = Stack(settings, ring, keys_file, home, where, Path(run), PROGRAMS)
+        stack = Stack(settings, ring, pseudonyms, keys_file, home, where, Path(run), PROGRAMS)
         raise typer.Exit(_run(stack, ready_file))
 
 
@@ -156,15 +163,26 @@ def _run(stack: Stack, ready_file: Path | None) -> Status:
         board = _Board(stack, view, ready_file)
         times = Times(start_ms=stack.settings.limits.start_ms)
         plan = Plan(waves, times, stack.settings.restart, view, board.up)
-        try:
-            outcome = anyio.run(supervise, plan)
-        except StartFailed as error:
-            failed = error
-        else:
+        outcome = anyio.run(_supervised, plan, stack)
+        if not isinstance(outcome, StartFailed):
             return _ended(outcome, ready_file)
     # A process that ends with this status says that what it was given is wrong.
-    wrong = failed.returncode == Status.WRONG
-    fail(str(failed), _advice(stack.settings, failed), Status.WRONG if wrong else Status.NOT_OK)
+    wrong = outcome.returncode == Status.WRONG
+    fail(str(outcome), _advice(stack.settings, outcome), Status.WRONG if wrong else Status.NOT_OK)
+
+
+async def _supervised(plan: Plan, stack: Stack) -> Outcome | StartFailed:
+    """Supervise, and keep the evidence key's file up to date meanwhile."""
+    days = stack.settings.evidence.retention_days
+    outcome: Outcome | StartFailed
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(places.keep_pseudonyms, stack.ring, stack.state, days)
+        try:
+            outcome = await supervise(plan)
+        except StartFailed as error:  # as it is, not in a group
+            outcome = error
+        tasks.cancel_scope.cancel()
+    return outcome
 
 
 def _make_way(ready_file: Path) -> None:
@@ -209,7 +227,7 @@ class _Board:
             self._told = url
             self._view.settle()
             self._stack.write_settings(urlsplit(url).port or 0)
-            say(_welcome(url, self._stack.settings.model))
+            say(_welcome(url, self._stack.settings.model, metrics_of(ready)))
 
     def _write(self, file: Path, url: str, ready: Mapping[str, Ready]) -> None:
         said = ReadyFile(
@@ -218,6 +236,7 @@ class _Board:
             incarnations={name: r.incarnation for name, r in ready.items()},
             run=str(self._stack.run),
             evidence=str(self._stack.evidence),
+            metrics=metrics_of(ready),
         )
         try:
             write_private(file, msgspec.json.encode(said).decode() + "\n")
@@ -225,7 +244,14 @@ class _Board:
             trouble(f"{file}: {error.strerror}; scripts that read it do not see this start")
 
 
-def _welcome(url: str, model: str) -> str:
+def metrics_of(ready: Mapping[str, Ready]) -> dict[str, str]:
+    """Return where each process shows its metrics, by name: the gateway beside its API."""
+    told = {name: said.metrics for name, said in ready.items()}
+    told[GATEWAY_NAME] = f"{ready[GATEWAY_NAME].url}{METRICS}"
+    return {name: where for name, where in told.items() if where}
+
+
+def _welcome(url: str, model: str, metrics: Mapping[str, str]) -> str:
     auth = '-H "Authorization: Bearer $KVAIRLOCK_API_KEY"'
     path, asks = ("completions", RECALLING) if model == RECALL else ("chat/completions", CHATTING)
     body = shlex.quote(json.dumps({"model": served_name(model), **asks}))
@@ -234,4 +260,6 @@ def _welcome(url: str, model: str) -> str:
         f"  models  curl -s {url}/v1/models {auth}\n"
         f"  ask     curl -s {url}/v1/{path} {auth} \\\n"
         f"            -H 'Content-Type: application/json' -d {body}\n"
+        f"  metrics {'  '.join(metrics.values())}\n"
+        f"  console {url}{CONSOLE}, with an operator's key\n"
     )

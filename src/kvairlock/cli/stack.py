@@ -1,11 +1,13 @@
 """A stack as processes: which programs, with which files, in which order.
 
     run directory (new, private, gone at the end)   settings.toml, NAME.sock
-    state (stays)                                   keys.toml, cluster.key, breakers.json, evidence/
+    state (stays)                                   keys.toml, cluster.key, evidence.key,
+                                                    breakers.json, evidence/
 
 All processes read one snapshot: the effective settings from the run directory, the cluster's keys
-from the environment, so that one that is started again speaks with keys that its peers know, even
-if the key file was rotated meanwhile. API keys are read live, so that a revoked one is refused.
+and the evidence key from the environment, so that one that is started again speaks with keys that
+its peers know, even if the key file was rotated meanwhile. API keys are read live, so that a
+revoked one is refused.
 """
 
 from __future__ import annotations
@@ -21,9 +23,10 @@ import msgspec
 from kvairlock.cli.child import ChildSpec
 from kvairlock.cli.places import ring_lines
 from kvairlock.cli.settings_text import toml
-from kvairlock.runtime.secrets import VARIABLE, write_private
+from kvairlock.runtime.secrets import EVIDENCE_VARIABLE, VARIABLE, write_private
 from kvairlock.runtime.settings import GATEWAY_NAME, Settings, SettingsWrong
 from kvairlock.wire.keys import Keyring
+from kvairlock.wire.pseudonyms import Pseudonyms
 
 SETTINGS_FILE = "settings.toml"
 SOCKET_PATH_BYTES_MAX = 107
@@ -48,6 +51,7 @@ class Stack:
     Args:
         settings: The effective settings.
         ring: The cluster's keys.
+        pseudonyms: The evidence key.
         keys: The file of API keys.
         state: Directory of what outlives the stack.
         evidence: Directory of the evidence.
@@ -57,6 +61,7 @@ class Stack:
 
     settings: Settings
     ring: Keyring
+    pseudonyms: Pseudonyms
     keys: Path
     state: Path
     evidence: Path
@@ -98,4 +103,8 @@ class Stack:
         return ("--settings", settings, "--run", str(self.run), "--evidence", str(self.evidence))
 
     def _environment(self) -> Mapping[str, str]:
-        return {**os.environ, VARIABLE: ",".join(ring_lines(self.ring))}
+        return {
+            **os.environ,
+            VARIABLE: ",".join(ring_lines(self.ring)),
+            EVIDENCE_VARIABLE: self.pseudonyms.text(),
+        }
