@@ -16,8 +16,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import audit_pages
 import drill_pages
+import metrics_pages
 import pages
+import tracing_pages
 
 from kvairlock.runtime.settings import schema
 
@@ -28,6 +31,10 @@ NOTE = "<!-- Made by docs/generate.py; change the code, then run script/docs. --
 BLOCKS: dict[str, dict[str, Callable[[], str]]] = {
     "ARCHITECTURE.md": {"modules": pages.modules},
     "docs/api.md": {"refusals": pages.refusals},
+    "docs/audit-rules.md": {
+        "rules-affected": audit_pages.affected,
+        "rules-insufficient": audit_pages.insufficient,
+    },
     "docs/breaker.md": {
         "breaker-conditions": pages.breaker_conditions,
         "breaker-records": pages.breaker_records,
@@ -45,6 +52,16 @@ BLOCKS: dict[str, dict[str, Callable[[], str]]] = {
         "stack": drill_pages.stack,
         "limits": drill_pages.limits,
         "not-proven": drill_pages.not_proven,
+    },
+    "docs/metrics.md": {
+        "metrics": metrics_pages.metrics,
+        "metric-labels": metrics_pages.labels,
+        "alerts": metrics_pages.alerts,
+        "panels": metrics_pages.panels,
+    },
+    "docs/tracing.md": {
+        "trace-spans": tracing_pages.spans,
+        "trace-attributes": tracing_pages.attributes,
     },
     "docs/versions.md": {
         "message-versions": pages.message_versions,

@@ -1,4 +1,4 @@
-"""What tests of every part may need: the files of real models."""
+"""What tests of every part may need: the files of real models, and a checker of metrics."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ import pytest
 
 from kvairlock.cli.fetching import FetchFailed, obtain
 from kvairlock.engine.store import PUBLISHED
+from tests.promtool import Promtool, found
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +16,9 @@ def smollm2_file() -> Path:
         return obtain(PUBLISHED["smollm2"])
     except FetchFailed as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def promtool() -> Promtool:
+    """Prometheus' own checker."""
+    return found()

@@ -22,21 +22,20 @@ from kvairlock.check import deployment
 from kvairlock.cli import app
 from kvairlock.core.errors import REASONS
 from kvairlock.core.evidence import EVENTS
-from kvairlock.core.guards import ALL_GUARDS, GUARDS
-from kvairlock.core.promise.commitment import Commitment
+from kvairlock.core.guards import GUARDS
 from kvairlock.core.promise.conditions import BREACHES
 from kvairlock.drills.demo.scenarios import SCENARIOS
 from kvairlock.drills.library import shipped as library
 from kvairlock.drills.library.drill import Drill
 from kvairlock.drills.runs import deployment as agreement
 from kvairlock.gateway.endpoints import ENDPOINTS
-from kvairlock.gateway.metrics import Meter
 from kvairlock.gateway.parameters import READ
-from kvairlock.gateway.routes import Routes
 from kvairlock.gateway.steering import TRANSFER_PARAMETERS
 from kvairlock.gateway.unsupported import NEUTRAL, WITHOUT_EFFECT
+from kvairlock.metrics.table import LABELS, METRICS, exposed, series
 from kvairlock.runtime import settings
 from kvairlock.runtime.failpoints import Failpoint, Flaw
+from kvairlock.runtime.traces.table import ATTRIBUTES
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = Path(kvairlock.__file__).parent
@@ -200,11 +199,16 @@ def test_every_error_code_header_and_parameter_of_the_gateway_is_documented() ->
 
 
 def test_every_metric_is_documented() -> None:
-    meter = Meter("recall", Routes({}, ALL_GUARDS, Commitment()), lambda: 0)
-    types = re.findall(r"^# TYPE (\S+) (\S+)$", meter.exposition().decode(), re.MULTILINE)
-    shown = {name for name, _ in types if not name.endswith("_created")}
-    assert len(shown) > 10
-    assert not shown - codes(text_of("docs/serve.md"))
+    page = codes(text_of("docs/metrics.md"))
+    assert {exposed(name) for name in METRICS} | LABELS.keys() <= page
+
+
+def test_metrics_that_pages_name_exist() -> None:
+    known = series().keys() | {exposed(name) for name in METRICS}
+    for page in PAGES:
+        named = {re.split(r"[{\[ ]", code)[0] for code in codes(page.read_text())}
+        written = {name for name in named if re.fullmatch(r"kvairlock_\w+", name)}
+        assert not written - known, page.name
 
 
 def test_the_page_about_breakers_has_the_defaults_and_every_violation() -> None:
@@ -228,7 +232,7 @@ def test_every_scenario_and_failpoint_is_documented() -> None:
 
 @each_page
 def test_dotted_names_exist(page: Path) -> None:
-    known = modules()
+    known = {*modules(), *ATTRIBUTES}
     for name in codes(page.read_text()):
         if re.fullmatch(r"kvairlock(\.\w+)+", name):
             assert name in known, name

@@ -21,8 +21,10 @@ from kvairlock.drills.client import Call, Client
 from kvairlock.drills.records import Entry, Records
 from kvairlock.drills.stack import DrillFailed, Keys, Running, wait_for
 from kvairlock.gateway.keys import ApiKeys
+from kvairlock.runtime.evidence_settings import EvidenceSettings
 from kvairlock.runtime.failpoints import Failpoint
 from kvairlock.runtime.secrets import load_keyring, new_key, write_private
+from kvairlock.wire.pseudonyms import Pseudonyms
 
 SEED = 20261130
 TIMEOUT_S = 60.0
@@ -48,7 +50,9 @@ def issue_keys(folder: Path, scopes: Mapping[str, str], *, operators: bool) -> K
     made = {OPERATOR: keys.issue(OPERATOR, "none", operator=True)}
     for tenant, scope in scopes.items():
         made[tenant] = keys.issue(tenant, scope, operator=operators)
-    return Keys(folder / "keys.toml", cluster, load_keyring(cluster), made)
+    pseudonyms = Pseudonyms.fresh(int(time.time()), EvidenceSettings().retention_days)
+    write_private(folder / "evidence.key", pseudonyms.text())
+    return Keys(folder / "keys.toml", cluster, load_keyring(cluster), pseudonyms, made)
 
 
 @dataclass(frozen=True)
@@ -236,7 +240,7 @@ def serving(
                 ready_file=ready,
                 keys=keys,
                 client=Client(running, keys),
-                records=Records(running.evidence, keys.ring),
+                records=Records(running.evidence, keys.pseudonyms),
                 canaries=Canaries(seed),
                 http=http,
             )

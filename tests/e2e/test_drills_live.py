@@ -150,7 +150,7 @@ def deployed(folder: Path, settings: str, *, evidence: bool, scope: str = "none"
         tenants = "".join(
             f'[[tenant]]\nname = "{name}"\nkey_file = "{name}.key"\n\n' for name in TENANTS
         )
-        where = '[evidence]\nfolder = "stack/evidence"\ncluster_key_file = "cluster.key"\n'
+        where = '[evidence]\nfolder = "stack/evidence"\nevidence_key_file = "stack/evidence.key"\n'
         file.write_text(
             f'[gateway]\nurl = "{stack.url}"\nkey_file = "acme.key"\n\n{tenants}'
             f"[limits]\n{LIMITS}\n{where if evidence else ''}"

@@ -6,6 +6,7 @@ text, key or name is, and nothing else.
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Callable, Iterator
@@ -23,7 +24,8 @@ from kvairlock.core.evidence import ENVELOPE, EVENTS, Field, Kind
 from kvairlock.drills.canaries import CANARY_CHARACTERS, Marked
 from kvairlock.drills.client import Call
 from kvairlock.drills.stack import wait_for
-from kvairlock.sink.jsonl import read
+from kvairlock.metrics.table import LABELS
+from kvairlock.sink.reading import files, read
 
 from .served import Json, Served, serving, text_of
 
@@ -246,7 +248,7 @@ def ended(run: Run) -> Ended:
     assert set(facts["pids"].values()) <= pids
     metrics = stack.http.get("/metrics").text
     status = stack.stop()
-    return Ended(stack, status, facts, pids, metrics, sorted(Path(facts["evidence"]).iterdir()))
+    return Ended(stack, status, facts, pids, metrics, files(Path(facts["evidence"])))
 
 
 def family(pid: int) -> set[int]:
@@ -280,11 +282,10 @@ def test_sigterm_ends_it_with_nothing_left(ended: Ended) -> None:
 
 def test_each_file_of_evidence_is_closed_and_has_no_gap(ended: Ended) -> None:
     names = {path.name for path in ended.evidence}
-    lives = {f"{name}-{life}.jsonl" for name, life in ended.facts["incarnations"].items()}
+    lives = {f"{name}-{life}.000001.parquet" for name, life in ended.facts["incarnations"].items()}
     assert names == lives
     for path in ended.evidence:
         records = read(path)
-        assert len(records) == path.read_bytes().count(b"\n")
         assert records[0]["event"] == "node_started"
         assert records[-1]["event"] == "node_closed"
         assert [r["sequence"] for r in records] == list(range(1, len(records) + 1))
@@ -335,13 +336,14 @@ def secrets_of(stack: Served) -> dict[str, str]:
     halves = {f"secret of {t}": key.split("-", 2)[2] for t, key in stack.keys.of.items()}
     names = {f"name {tenant}": tenant for tenant in SCOPES}
     cluster = {f"cluster key {i}": key.hex() for i, key in stack.keys.ring.keys.items()}
-    return {**given, **texts, **keys, **halves, **names, **cluster}
+    evidence = {"evidence key": stack.keys.pseudonyms.key.hex()}
+    return {**given, **texts, **keys, **halves, **names, **cluster, **evidence}
 
 
 def test_nobody_shows_in_evidence_log_or_metrics(ended: Ended) -> None:
     hidden = secrets_of(ended.stack)
     assert all(len(secret) >= min(CANARY_CHARACTERS, 8) for secret in hidden.values())
-    places = {path.name: path.read_text() for path in ended.evidence}
+    places = {path.name: json.dumps(read(path)) for path in ended.evidence}
     places |= {"log": ended.stack.log.read_text(), "metrics": ended.metrics}
     shown = [
         (what, where)
@@ -355,8 +357,6 @@ def test_nobody_shows_in_evidence_log_or_metrics(ended: Ended) -> None:
 
 def test_metrics_are_labelled_by_node_and_class_only(ended: Ended) -> None:
     labels = set(re.findall(r'[{,]([a-z_]+)="', ended.metrics))
-    of_nodes = {"node", "role", "stage", "state", "fence", "name"}
-    of_routes = {"route", "check"}
-    assert labels <= of_nodes | of_routes | {"outcome", "model", "length", "reason"}
+    assert labels <= LABELS.keys() | {"le"}
     completed = re.findall(r'requests_total{.*outcome="completed".*} ([0-9.]+)', ended.metrics)
     assert sum(map(float, completed)) >= REQUESTS

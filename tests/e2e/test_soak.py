@@ -12,7 +12,7 @@ import pytest
 
 from kvairlock.cli.soak import SEED
 from kvairlock.drills.soak.plan import REPEATING, Ask, Plan
-from kvairlock.sink.jsonl import read
+from kvairlock.sink.reading import read_folder
 
 INCIDENT = "contract,capacity,outcome,input,range,page_index,integrity,scrub"
 """What lets a rejected prompt be read: everything that looks at it on its way."""
@@ -47,8 +47,7 @@ def test_nothing_leaks_and_nothing_remains(tmp_path: Path) -> None:
     assert told["evidence"]["waited"] > 20
     assert set(told["descriptors"]) == {"gateway", "prefill-0", "prefill-1", "decode-0"}
     assert all(len(rss["samples"]) > 5 for rss in told["rss_mib"].values())
-    files = [read(path) for path in (tmp_path / "evidence").glob("*.jsonl")]
-    assert sum(map(len, files)) == told["evidence"]["records"]
+    assert len(read_folder(tmp_path / "evidence")) == told["evidence"]["records"]
 
 
 @pytest.mark.slow

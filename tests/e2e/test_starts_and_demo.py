@@ -13,7 +13,7 @@ import pytest
 from kvairlock.drills.stack import wait_for
 from kvairlock.gateway.keys import ApiKeys
 from kvairlock.runtime.secrets import new_key, write_private
-from kvairlock.sink.jsonl import read
+from kvairlock.sink.reading import read
 
 from .served import serving
 
@@ -98,7 +98,7 @@ def test_a_stack_ends_when_its_supervisor_is_killed(tmp_path: Path) -> None:
         stack.process.wait()
         wait_for("all processes to end", lambda: none_lives(pids.values()))
         for name in pids:
-            (file,) = evidence.glob(f"{name}-*.jsonl")
+            (file,) = evidence.glob(f"{name}-*.parquet")
             assert read(file)[-1]["event"] == "node_closed"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kvairlock.core.terms import Incarnation, NodeName, Peer, Role
-from kvairlock.sink.jsonl import JsonLines
+from kvairlock.sink.recorder import Recorder
 from kvairlock.wire.keys import Keyring
 
 from .fake_nodes import greet
@@ -33,8 +33,8 @@ def ring() -> Keyring:
 
 
 @pytest.fixture
-def evidence(tmp_path: Path, ring: Keyring) -> Iterator[JsonLines]:
+def evidence(tmp_path: Path, ring: Keyring) -> Iterator[Recorder]:
     peer = Peer(NodeName("gateway"), Role.GATEWAY, Incarnation("test"))
-    sink = JsonLines(tmp_path / "evidence", peer, ring)
+    sink = Recorder(tmp_path / "evidence", peer, ring)
     yield sink
     sink.close()

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import queue
 import secrets
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -33,6 +34,7 @@ from kvairlock.core.messages import (
     Resize,
     Score,
     Submit,
+    Watch,
 )
 from kvairlock.core.promise.admission import judge
 from kvairlock.core.promise.capacity import CapacityReport, Demand
@@ -137,6 +139,7 @@ def status(of: CapacityReport, links: tuple[str, ...] = ()) -> NodeStatus:
         points=(),
         relaxed=(),
         coverage=(),
+        waits=(),
     )
 
 
@@ -169,6 +172,7 @@ class FakeNode:
         self.beats_only = False
         self.extra: Message | None = None
         self.rehearses: Rehearsal | None = by_its_figures
+        self.watched: Callable[[Link, Watch], Coroutine[Any, Any, None]] | None = None
         self.heard: queue.Queue[Message] = queue.Queue()
         self._talks: dict[TransferId, Talk] = {}
         self._scope = anyio.CancelScope()
@@ -238,6 +242,10 @@ class FakeNode:
             case Inspect():
                 if not (self.mute or self.beats_only):
                     await link.send(self.status())
+            case Watch():
+                self.heard.put(message)
+                if self.watched is not None:
+                    tasks.start_soon(self.watched, link, message)
             case _:
                 pass
 

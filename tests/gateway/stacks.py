@@ -18,7 +18,7 @@ import httpx
 
 from kvairlock.gateway.keys import ApiKeys
 from kvairlock.runtime.secrets import new_key, write_private
-from kvairlock.sink.jsonl import read
+from kvairlock.sink.reading import read_folder
 from kvairlock.wire.keys import Keyring
 
 from .fake_nodes import DECODE_TOKENS, PREFILL_TOKENS, WAIT_S, FakeNode, FakeNodes, fake_nodes
@@ -112,8 +112,7 @@ class Stack:
 
     def evidence(self, event: str) -> list[dict[str, object]]:
         """Return the gateway's records of one event, as written so far."""
-        paths = (self.root / "evidence").glob("gateway-*.jsonl")
-        return [r for path in paths for r in read(path) if r["event"] == event]
+        return [r for r in read_folder(self.root / "evidence") if r["event"] == event]
 
     def close(self) -> None:
         """End it, one way or the other."""

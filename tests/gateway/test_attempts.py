@@ -20,7 +20,7 @@ from kvairlock.gateway.keys import Principal
 from kvairlock.gateway.parts import Parts
 from kvairlock.gateway.retries import Retries
 from kvairlock.runtime.settings import RetrySettings
-from kvairlock.sink.jsonl import JsonLines
+from kvairlock.sink.recorder import Recorder
 
 from .asking import asked
 
@@ -38,7 +38,13 @@ class Desk:
         return {}
 
     def submit(
-        self, owner: Owner, scope: str, request: object, route: Route, believed: object
+        self,
+        owner: Owner,
+        scope: str,
+        request: object,
+        route: Route,
+        believed: object,
+        trace: object,
     ) -> Flight | Refusal:
         if route == SECOND:
             return GONE
@@ -55,7 +61,7 @@ def choose(
     return next((route for route in (FIRST, SECOND) if route not in without), NO_ROUTE)
 
 
-def test_an_attempt_that_was_not_sent_is_not_the_one_that_is_answered(evidence: JsonLines) -> None:
+def test_an_attempt_that_was_not_sent_is_not_the_one_that_is_answered(evidence: Recorder) -> None:
     stand_in: Any = SimpleNamespace(
         routes=SimpleNamespace(choose=choose),
         desk=Desk(),
@@ -75,4 +81,4 @@ def test_an_attempt_that_was_not_sent_is_not_the_one_that_is_answered(evidence: 
 
     anyio.run(work)
     assert attempts.number == 2, "a second one was tried"
-    assert attempts.answered == 1, "and the first is what the client is told of"
+    assert attempts.answered.attempt == 1, "and the first is what the client is told of"

@@ -22,7 +22,8 @@ from kvairlock.gateway.breaker_file import BreakerFile, StateUnusable, Unreadabl
 from kvairlock.gateway.breakers import Breakers
 from kvairlock.gateway.closures import ClosedBy, Closure
 from kvairlock.gateway.routes import Routes, all_routes
-from kvairlock.sink.jsonl import JsonLines, read
+from kvairlock.sink.reading import read
+from kvairlock.sink.recorder import Recorder
 
 from .fake_nodes import report, status
 
@@ -40,7 +41,7 @@ NOW = Instant(1)
 class Gateway:
     """The breakers and the routes of one gateway, over one state directory."""
 
-    def __init__(self, folder: Path, evidence: JsonLines) -> None:
+    def __init__(self, folder: Path, evidence: Recorder) -> None:
         self.path, self.evidence = folder / "breakers.json", evidence
         self.file = BreakerFile(self.path)
         self.start()
@@ -77,7 +78,7 @@ class Gateway:
 
 
 @pytest.fixture
-def gateway(tmp_path: Path, evidence: JsonLines) -> Iterator[Gateway]:
+def gateway(tmp_path: Path, evidence: Recorder) -> Iterator[Gateway]:
     made = Gateway(tmp_path, evidence)
     yield made
     made.file.release()
@@ -252,7 +253,7 @@ def test_a_file_of_another_release_lies_aside_and_its_other_routes_are_not_forgo
 
 
 def test_two_gateways_do_not_keep_their_breakers_in_one_place(
-    gateway: Gateway, evidence: JsonLines
+    gateway: Gateway, evidence: Recorder
 ) -> None:
     other = BreakerFile(gateway.path)
     with pytest.raises(StateUnusable, match=r"another gateway process keeps its breakers here"):
@@ -350,7 +351,7 @@ def test_a_whole_recovery_is_on_record_and_nothing_of_a_tenant(gateway: Gateway)
     assert shown[0]["incarnations"] == ["life-1", "life-1"]
     assert (shown[0]["epochs"], shown[0]["fingerprints"]) == ([0, 0], ["fake", "fake"])
     assert (closed["event"], closed["was"]) == ("breaker_closed", "half_open")
-    assert "acme" not in gateway.evidence.path.read_text() + gateway.path.read_text()
+    assert "acme" not in str(read(gateway.evidence.path)) + gateway.path.read_text()
 
 
 def test_records_are_about_the_nodes_as_they_report(gateway: Gateway) -> None:

@@ -15,8 +15,10 @@ from kvairlock.core.messages import Submit
 from kvairlock.core.promise.capacity import Demand
 from kvairlock.core.promise.commitment import Commitment
 from kvairlock.core.terms import Instant, NodeName, Role, Route
-from kvairlock.gateway.coverage import CoverageFigures, RouteCoverage, coverage, waivers
+from kvairlock.gateway import figures
+from kvairlock.gateway.coverage import RouteCoverage, coverage, waivers
 from kvairlock.gateway.routes import Routes
+from kvairlock.metrics.families import Gathering
 from kvairlock.runtime.guarding import Guarding
 from kvairlock.runtime.settings import parse
 
@@ -116,9 +118,9 @@ def test_each_process_states_its_own_guards_and_only_of_the_route() -> None:
 
 def test_metrics_say_the_same_and_name_no_tenant() -> None:
     guarding = Guarding(parse(PILOT.format(expires="2026-12-31T00:00:00Z")), 0)
-    families = {f.name: f.samples for f in CoverageFigures(table(), guarding).collect()}
-    reads = {s.labels["check"]: s.value for s in families["kvairlock_page_reads"]}
-    assert reads == {"verified": 6, "by_generation": 3, "local": 0, "observed": 1, "uncovered": 0}
+    into = Gathering()
+    figures.show_guards(table(), guarding, into)
+    families = {f.name: f.samples for f in into.collect()}
     (relaxed,) = families["kvairlock_relaxed"]
     assert relaxed.labels == {
         "route": "prefill-0/decode-0",
@@ -129,6 +131,8 @@ def test_metrics_say_the_same_and_name_no_tenant() -> None:
         "waiver": "pilot",
     }
     assert {s.value for s in families["kvairlock_guards_unstated"]} == {0.0}
+    (expiry,) = families["kvairlock_waiver_expiry_timestamp_seconds"]
+    assert (expiry.labels, expiry.value) == ({"waiver": "pilot"}, EXPIRES.timestamp())
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,8 @@ from kvairlock.gateway.desk import WAITING_BYTES_MAX, Desk, Flight, FlightState
 from kvairlock.gateway.nodes import NodeDown, OutboxFull
 from kvairlock.runtime import clock
 from kvairlock.runtime.settings import LimitSettings
-from kvairlock.sink.jsonl import JsonLines, read
+from kvairlock.sink.reading import read
+from kvairlock.sink.recorder import Recorder
 from kvairlock.wire.codec import decode, encode
 from kvairlock.wire.keys import Keyring
 from kvairlock.wire.versions import SPEAKS
@@ -92,7 +93,7 @@ def wires() -> Wires:
 
 
 @pytest.fixture
-def desk(wires: Wires, ring: Keyring, evidence: JsonLines) -> Desk:
+def desk(wires: Wires, ring: Keyring, evidence: Recorder) -> Desk:
     return Desk(ring, LimitSettings(), 60, wires, evidence)
 
 
@@ -259,9 +260,7 @@ def test_a_lost_node_ends_its_requests_once(desk: Desk) -> None:
     run(work)
 
 
-def test_what_is_overdue_ends_as_timed_out(
-    wires: Wires, ring: Keyring, evidence: JsonLines
-) -> None:
+def test_what_is_overdue_ends_as_timed_out(wires: Wires, ring: Keyring, evidence: Recorder) -> None:
     async def work() -> None:
         limits = LimitSettings(
             queue_ms=1, prefill_ms=1, verdict_ms=1, decode_ms=1, lost_ms=50, beat_ms=10
@@ -308,7 +307,7 @@ def test_impossible_chunks_are_the_peers_fault(desk: Desk, wrong: Chunk) -> None
 
 def test_another_node_cannot_answer(wires: Wires, ring: Keyring, tmp_path: Path) -> None:
     peer = Peer(NodeName("gateway"), Role.GATEWAY, Incarnation("test"))
-    evidence = JsonLines(tmp_path, peer, ring)
+    evidence = Recorder(tmp_path, peer, ring)
     desk = Desk(ring, LimitSettings(), 60, wires, evidence)
 
     async def work() -> None:
@@ -331,7 +330,7 @@ TOO_LONG = Refusal(Reason.CONTEXT_LENGTH, Stage.PREFILL_ADMISSION, "too long", 7
 
 
 def witnessed(
-    wires: Wires, ring: Keyring, evidence: JsonLines, over: Refusal | None = None
+    wires: Wires, ring: Keyring, evidence: Recorder, over: Refusal | None = None
 ) -> tuple[Desk, Jury]:
     """A desk whose witness remembers, in front of nodes that report so."""
     jury = Jury()
@@ -359,7 +358,7 @@ CLIENTS_FAULTS = (
 @pytest.mark.parametrize("stage", [Stage.DECODE_ADMISSION, Stage.PREFILL_ADMISSION, Stage.GATEWAY])
 @pytest.mark.parametrize("reason", CLIENTS_FAULTS)
 def test_a_node_cannot_blame_a_client_for_what_the_gateway_vouches_for(
-    reason: Reason, stage: Stage, wires: Wires, ring: Keyring, evidence: JsonLines
+    reason: Reason, stage: Stage, wires: Wires, ring: Keyring, evidence: Recorder
 ) -> None:
     async def work() -> None:
         desk, jury = witnessed(wires, ring, evidence)
@@ -377,7 +376,7 @@ def test_a_node_cannot_blame_a_client_for_what_the_gateway_vouches_for(
 
 
 def test_a_length_that_its_nodes_report_exceeds_is_the_clients_doing(
-    wires: Wires, ring: Keyring, evidence: JsonLines
+    wires: Wires, ring: Keyring, evidence: Recorder
 ) -> None:
     async def work() -> None:
         desk, jury = witnessed(wires, ring, evidence, TOO_LONG)
@@ -392,7 +391,7 @@ def test_a_length_that_its_nodes_report_exceeds_is_the_clients_doing(
 
 
 def test_what_a_drill_presents_on_purpose_is_refused_as_stated(
-    wires: Wires, ring: Keyring, evidence: JsonLines
+    wires: Wires, ring: Keyring, evidence: Recorder
 ) -> None:
     async def work() -> None:
         desk, _ = witnessed(wires, ring, evidence)
@@ -408,7 +407,7 @@ def test_what_a_drill_presents_on_purpose_is_refused_as_stated(
 
 
 def test_every_request_of_a_lost_node_is_told_to_the_witness(
-    wires: Wires, ring: Keyring, evidence: JsonLines
+    wires: Wires, ring: Keyring, evidence: Recorder
 ) -> None:
     desk, jury = witnessed(wires, ring, evidence)
     submitted(desk)
@@ -417,7 +416,7 @@ def test_every_request_of_a_lost_node_is_told_to_the_witness(
 
 
 def test_what_a_node_says_against_the_protocol_is_told_to_the_witness(
-    wires: Wires, ring: Keyring, evidence: JsonLines
+    wires: Wires, ring: Keyring, evidence: Recorder
 ) -> None:
     desk, jury = witnessed(wires, ring, evidence)
     desk.misbehaves(DECODE, Reason.MALFORMED)
@@ -426,7 +425,7 @@ def test_what_a_node_says_against_the_protocol_is_told_to_the_witness(
 
 @pytest.mark.parametrize("left", [False, True], ids=["client is there", "client has left"])
 def test_evidence_that_was_missing_counts_also_where_decode_made_up_for_it(
-    left: bool, wires: Wires, ring: Keyring, evidence: JsonLines
+    left: bool, wires: Wires, ring: Keyring, evidence: Recorder
 ) -> None:
     missing = Refusal(Reason.MISSING_EVIDENCE, Stage.VERDICT, "2 pages, 0 digests")
 
@@ -442,7 +441,7 @@ def test_evidence_that_was_missing_counts_also_where_decode_made_up_for_it(
 
 
 def test_a_node_that_reports_no_end_in_time_gave_no_evidence(
-    wires: Wires, ring: Keyring, evidence: JsonLines
+    wires: Wires, ring: Keyring, evidence: Recorder
 ) -> None:
     async def work() -> None:
         limits = LimitSettings(
@@ -462,7 +461,7 @@ def test_a_node_that_reports_no_end_in_time_gave_no_evidence(
 
 
 def test_a_gateway_that_stood_still_holds_no_silence_against_a_node(
-    wires: Wires, ring: Keyring, evidence: JsonLines, monkeypatch: pytest.MonkeyPatch
+    wires: Wires, ring: Keyring, evidence: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work() -> None:
         jury = Jury()

@@ -17,7 +17,8 @@ from kvairlock.core.promise.violations import ViolationKind
 from kvairlock.core.terms import Instant, NodeName, Role, Route
 from kvairlock.gateway.gate import Gate, Outcome
 from kvairlock.gateway.routes import Routes
-from kvairlock.sink.jsonl import JsonLines, read
+from kvairlock.sink.reading import read
+from kvairlock.sink.recorder import Recorder
 
 from .fake_nodes import FakeNodes, report, status
 from .stacks import Stack, stack, until
@@ -111,14 +112,14 @@ def test_output_is_never_advertised_beyond_the_context() -> None:
 # What the gate remembers
 
 
-def recorded(evidence: JsonLines) -> list[tuple[object, ...]]:
+def recorded(evidence: Recorder) -> list[tuple[object, ...]]:
     """Outcome, published tokens and violations of each judgement on record."""
     evidence.close()
     checked = [r for r in read(evidence.path) if r["event"] == "commitment_checked"]
     return [(r["outcome"], r["published_tokens"], r["violations"]) for r in checked]
 
 
-def test_only_what_changes_the_outcome_is_recorded(evidence: JsonLines) -> None:
+def test_only_what_changes_the_outcome_is_recorded(evidence: Recorder) -> None:
     routes = table(Commitment(512))
     gate = Gate(routes, evidence)
     assert gate.look().outcome is Outcome.KEPT
@@ -139,7 +140,7 @@ def test_only_what_changes_the_outcome_is_recorded(evidence: JsonLines) -> None:
     ]
 
 
-def test_a_lost_node_is_a_change(evidence: JsonLines) -> None:
+def test_a_lost_node_is_a_change(evidence: Recorder) -> None:
     routes = table(Commitment(classes=(LengthClass("long", 512, 1),)))
     gate = Gate(routes, evidence)
     gate.look()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kvairlock.gateway.keys import ApiKeys
 from kvairlock.runtime.secrets import new_key, write_private
-from kvairlock.sink.jsonl import read
+from kvairlock.sink.reading import files, read
 from tests.engine.tiny_llama import STRANGE, STRANGE_REASONS
 
 from .fake_nodes import stay_silent
@@ -32,11 +32,11 @@ def test_it_says_once_that_it_is_ready_and_ends_with_closed_evidence() -> None:
         assert running.stop() == 0
         assert running.process.stdout is not None
         assert running.process.stdout.read() == ""
-        (path,) = (running.root / "evidence").glob("*.jsonl")
-        assert path.name == f"gateway-{running.ready['incarnation']}.jsonl"
+        (path,) = files(running.root / "evidence")
+        assert path.name == f"gateway-{running.ready['incarnation']}.000001.parquet"
         records = read(path)
         assert records[0]["event"] == "node_started"
-        assert (records[0]["pages"], records[0]["guards_off"]) == (0, [])
+        assert (records[0]["pool_pages"], records[0]["guards_off"]) == (0, [])
         assert records[-1]["event"] == "node_closed"
         assert [r["sequence"] for r in records] == list(range(1, len(records) + 1))
 

@@ -22,7 +22,7 @@ from kvairlock.gateway.parsers import INLINE_BYTES_MAX, Parsers
 from kvairlock.gateway.parts import Parts
 from kvairlock.gateway.tally import Tally
 from kvairlock.runtime.settings import Settings
-from kvairlock.sink.jsonl import JsonLines
+from kvairlock.sink.recorder import Recorder
 
 from .asking import OFFER
 
@@ -186,7 +186,7 @@ class Client:
 
 
 def test_a_body_waits_in_the_line_of_the_tenant_whose_key_it_came_with(
-    tmp_path: Path, evidence: JsonLines
+    tmp_path: Path, evidence: Recorder
 ) -> None:
     keys = ApiKeys(tmp_path / "keys.toml")
     acme, rival = keys.issue("acme"), keys.issue("rival")

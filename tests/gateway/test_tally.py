@@ -11,7 +11,8 @@ from kvairlock.core.errors import REASONS, Fault, Reason, Refusal, Stage
 from kvairlock.core.terms import NS_PER_MS, Instant, Owner
 from kvairlock.gateway import tally
 from kvairlock.gateway.tally import TENANTS_MAX, Tally, is_fault
-from kvairlock.sink.jsonl import JsonLines, read
+from kvairlock.sink.reading import read
+from kvairlock.sink.recorder import Recorder
 
 from .fake_nodes import wait_for_cancel
 from .stacks import TIMES, Stack, stack, until
@@ -52,7 +53,7 @@ def test_only_what_is_the_clients_own_doing_is_a_fault_and_to_leave_is_none() ->
 
 
 def test_a_tenant_is_refused_after_as_many_faults_and_let_in_as_they_pass(
-    clock: Clock, evidence: JsonLines
+    clock: Clock, evidence: Recorder
 ) -> None:
     counted = Tally(2, evidence)
     assert counted.refuses("acme") is None
@@ -74,7 +75,7 @@ def test_a_tenant_is_refused_after_as_many_faults_and_let_in_as_they_pass(
 
 
 def test_without_a_limit_faults_are_recorded_and_refuse_nobody(
-    clock: Clock, evidence: JsonLines
+    clock: Clock, evidence: Recorder
 ) -> None:
     counted = Tally(0, evidence)
     for _ in range(5):
@@ -85,11 +86,11 @@ def test_without_a_limit_faults_are_recorded_and_refuse_nobody(
     assert [(r["fault"], r["faults"], r["limit"]) for r in recorded] == [
         ("forged", count, 0) for count in range(1, 6)
     ]
-    assert "acme" not in evidence.path.read_text()
+    assert "acme" not in str(read(evidence.path))
 
 
 def test_the_tenants_that_were_at_fault_last_are_remembered(
-    clock: Clock, evidence: JsonLines
+    clock: Clock, evidence: Recorder
 ) -> None:
     counted = Tally(1, evidence)
     counted.add(RIVAL, "forged")

@@ -53,6 +53,7 @@ def test_an_answer_begins_with_the_last_token_of_its_prompt() -> None:
         alternatives=None,
         prefill=NodeName("prefill-0"),
         nonce="n",
+        trace="",
     )
     prompt = np.array([5, 6, 8], dtype=np.int32)
     one = Answer.behind(prompt, TABLE, submit, frozenset({END}))

@@ -264,7 +264,7 @@ def test_files_that_a_broken_link_keeps_are_closed(tmp_path: Path) -> None:
     file = os.memfd_create("window")
     transfer, window = TransferId("r/1"), WindowId("w1")
     inode = os.fstat(file).st_ino
-    grant = Grant(transfer, b"ticket", b"", window, inode, (0,), (1,), "layout", 1, 1000)
+    grant = Grant(transfer, b"ticket", b"", window, inode, (0,), (1,), "layout", 1, 1000, "")
 
     async def story(pair: Pair) -> None:
         before = descriptors()

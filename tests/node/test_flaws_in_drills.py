@@ -19,7 +19,7 @@ from kvairlock.runtime import settings
 from kvairlock.runtime.failpoints import FailpointError, Flaw
 from kvairlock.runtime.guarding import Guarding
 from kvairlock.runtime.secrets import new_key
-from kvairlock.sink.jsonl import JsonLines
+from kvairlock.sink.recorder import Recorder
 from kvairlock.transport.memory import PoolMemory
 from kvairlock.wire.keys import Keyring
 
@@ -34,7 +34,7 @@ async def built(folder: Path, text: str, name: str, role: Role) -> tuple[type[Ho
     model = load(read.model)
     layout = model.layout(read.page_tokens)
     report = measuring.measure(read, node, model, peer)
-    memory, sink = PoolMemory(4, layout.page_bytes), JsonLines(folder, peer, ring)
+    memory, sink = PoolMemory(4, layout.page_bytes), Recorder(folder, peer, ring)
     try:
         host = process.build(
             Equipment(

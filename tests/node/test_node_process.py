@@ -20,7 +20,7 @@ from kvairlock.core.terms import Incarnation, NodeName, Peer, Role, TransferId
 from kvairlock.drills.stack import wait_for
 from kvairlock.runtime import link
 from kvairlock.runtime.link import Identity
-from kvairlock.sink.jsonl import read
+from kvairlock.sink.reading import read_folder
 from kvairlock.wire.frames import (
     FRAME_BYTES_MAX,
     HEADER,
@@ -60,7 +60,7 @@ class Process:
 
     def reasons(self) -> list[str]:
         """Why frames were refused so far."""
-        records = [r for path in self.evidence.glob("decode-0-*") for r in read(path)]
+        records = [r for r in read_folder(self.evidence) if r["node"] == "decode-0"]
         return [str(r["reason"]) for r in records if r["event"] == "frame_refused"]
 
     def refused_for(self, part: str) -> None:
@@ -221,6 +221,7 @@ def test_a_submit_without_a_ticket_or_sense_is_refused_with_a_reason(
         alternatives=None,
         prefill=NodeName("prefill-0"),
         nonce="n",
+        trace="",
     )
 
     async def refused() -> Message:

@@ -11,6 +11,7 @@ from kvairlock.core.terms import LandingPolicy
 from kvairlock.engine.layout import LayerWidths, Layout
 from kvairlock.node.measuring import NodeSettings, require_memory
 from kvairlock.runtime.settings import DecodeSettings, PrefillSettings, SettingsWrong
+from kvairlock.sink.reading import files
 from tests.engine.tiny_llama import STRANGE, STRANGE_REASONS
 
 MIB = 1024 * 1024
@@ -76,7 +77,7 @@ def test_a_pool_that_no_machine_has_ends_the_start_with_a_line(tmp_path: Path) -
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr.startswith("p: 2000000000 pages of ")
     assert ran.stderr.endswith(" MiB of memory are free; lower pages of p\n")
-    assert not list(tmp_path.glob("*.jsonl")), "nothing was opened"
+    assert not files(tmp_path), "nothing was opened"
 
 
 @pytest.mark.parametrize("kind", STRANGE)

@@ -64,6 +64,15 @@ def test_the_first_arrivals_pass() -> None:
     assert not thread.is_alive()
 
 
+def test_what_was_ever_armed_is_known_after_its_release() -> None:
+    points = Failpoints(enabled=True)
+    assert points.once_armed() == ()
+    points.arm(Failpoint.LAND)
+    points.release(Failpoint.LAND)
+    points.arm(Failpoint.DECODE_STEP)
+    assert points.once_armed() == (Failpoint.DECODE_STEP, Failpoint.LAND)
+
+
 def test_arming_is_refused_twice_and_for_a_negative_count() -> None:
     points = Failpoints(enabled=True)
     points.arm(Failpoint.LAND)

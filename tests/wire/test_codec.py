@@ -18,7 +18,17 @@ from kvairlock.core.errors import PeerMisbehaved, Reason, Refusal, Stage
 from kvairlock.core.guards import Guard, GuardMode, Relaxed
 from kvairlock.core.messages import Message
 from kvairlock.core.promise.capacity import CapacityReport
-from kvairlock.core.terms import Incarnation, NodeName, Owner, Role, Route, TransferId, WindowId
+from kvairlock.core.terms import (
+    Fence,
+    Incarnation,
+    NodeName,
+    Owner,
+    Role,
+    Route,
+    TransferId,
+    WindowId,
+)
+from kvairlock.core.waits import Wait, Waited
 from kvairlock.wire import codec
 from kvairlock.wire.texts import texts_in
 from kvairlock.wire.versions import SPEAKS
@@ -134,6 +144,7 @@ GRANT = messages.Grant(
     layout="l",
     seed=2**64 - 1,
     patience_ms=10,
+    trace="00-" + "a" * 32 + "-" + "b" * 16 + "-01",
 )
 SUBMIT = messages.Submit(
     ticket=b"t",
@@ -147,12 +158,14 @@ SUBMIT = messages.Submit(
     alternatives=3,
     prefill=NodeName("p"),
     nonce="n",
+    trace="",
 )
 ROUTE = Route(NodeName("p"), NodeName("d"))
 RELAXED = Relaxed(
     ROUTE, Guard.INTEGRITY, GuardMode.ENFORCING, Checks(CheckPolicy.SAMPLED, 0.25), "pilot"
 )
 COVERAGE = Coverage(ROUTE, 5, 4, 3, 2, 1)
+WAITED = Waited(Wait.DRAIN, "1024", "retired", Fence.ACKNOWLEDGED, 3, 40, {10: 1, 25: 1})
 STATUS = messages.NodeStatus(
     report=CapacityReport(
         node=NodeName("p"),
@@ -178,6 +191,7 @@ STATUS = messages.NodeStatus(
     points=(),
     relaxed=(RELAXED,),
     coverage=(COVERAGE,),
+    waits=(WAITED,),
 )
 EXAMPLES: dict[str, Message] = {
     "receipt": RECEIPT,

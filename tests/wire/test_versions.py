@@ -22,9 +22,11 @@ from kvairlock.core.messages import (
     Grant,
     Message,
     NodeStatus,
+    PageMap,
     Rehearse,
     Rehearsed,
     Resize,
+    Watch,
 )
 from kvairlock.core.promise.capacity import Basis, CapacityReport, KvGroup
 from kvairlock.core.terms import Incarnation, NodeName, Peer, Reader, Role, TransferId
@@ -209,6 +211,7 @@ def test_what_version_1_does_not_say_is_the_first_epoch_or_unknown() -> None:
     status = status_of_version_1()
     assert status.relaxed is None, "not: nothing is relaxed"
     assert status.coverage is None, "not: nothing was read"
+    assert status.waits is None, "not: nothing has waited"
     report = status.report
     assert report.epoch == 0
     assert report.basis is None
@@ -247,6 +250,24 @@ def test_an_end_of_version_1_does_not_say_what_it_recovered_from() -> None:
     assert codec.encode(recovered, 1) == SAID["ended"], "and it is not told"
 
 
+@pytest.mark.parametrize("name", ["submit", "grant", "claim"])
+def test_version_1_traces_nothing_and_is_told_no_trace(name: str) -> None:
+    message: Any = codec.decode(SAID[name], 1)
+    assert message.trace == ""
+    traced = replace(message, trace="00-" + "a" * 32 + "-" + "b" * 16 + "-01")
+    assert codec.decode(codec.encode(traced, 2), 2) == traced
+    assert codec.encode(traced, 1) == SAID[name], "and it is not told"
+
+
+@pytest.mark.parametrize("alternatives", [-1, 21])
+def test_a_submit_of_version_1_that_makes_no_sense_is_refused(alternatives: int) -> None:
+    name, must, tree = msgspec.msgpack.decode(SAID["submit"])
+    wrong = msgspec.msgpack.encode([name, must, {**tree, "alternatives": alternatives}])
+    with pytest.raises(PeerMisbehaved) as caught:
+        codec.decode(wrong, 1)
+    assert caught.value.reason is Reason.MALFORMED
+
+
 def test_a_status_of_version_1_is_refused_on_a_channel_of_version_2() -> None:
     with pytest.raises(PeerMisbehaved, match="missing required field") as caught:
         codec.decode(SAID["nodestatus"], 2)
@@ -274,7 +295,7 @@ def test_what_a_version_has_no_form_for_is_not_said_and_costs_no_frame() -> None
     assert receiver.open(sender.seal(CANCEL)) == CANCEL
 
 
-@pytest.mark.parametrize("kind", [Resize, Rehearse, Rehearsed])
+@pytest.mark.parametrize("kind", [Resize, Rehearse, Rehearsed, Watch, PageMap])
 def test_what_came_with_version_2_has_no_form_in_version_1(kind: type[Message]) -> None:
     assert codec.can_say(kind, 2)
     assert not codec.can_say(kind, 1)

@@ -6,8 +6,8 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPResponse
@@ -132,6 +132,7 @@ class GatewayClient:
 
     def __init__(self, url: str, keys: Mapping[str, str], operator: str) -> None:
         self.url, self._keys, self._operator = url, keys, operator
+        self._drill = ""
         self._http = httpx.Client(base_url=url, timeout=TIMEOUT_S, trust_env=False)
 
     def ask(
@@ -156,6 +157,8 @@ class GatewayClient:
             headers["x-kvairlock-route"] = route
         if show_ticket:
             headers["x-kvairlock-show-ticket"] = "1"
+        if self._drill:
+            headers["x-kvairlock-drill"] = self._drill
         body: dict[str, Any] = {
             "model": "recall",
             "prompt": prompt.text,
@@ -206,6 +209,26 @@ class GatewayClient:
         headers = {"authorization": f"Bearer {self._operator}"}
         body = {"node": node, "action": action, "point": point, "after": after}
         self._http.post("/drill/points", headers=headers, json=body).raise_for_status()
+
+    @contextmanager
+    def drilling(self, drill: str) -> Iterator[None]:
+        """Have all requests that are made meanwhile known as a drill's, in the evidence.
+
+        Args:
+            drill: Its name.
+        """
+        self._mark(drill, "began")
+        self._drill = drill
+        try:
+            yield
+        finally:
+            self._drill = ""
+            self._mark(drill, "ended")
+
+    def _mark(self, drill: str, phase: str) -> None:
+        headers = {"authorization": f"Bearer {self._operator}"}
+        body = {"drill": drill, "phase": phase}
+        self._http.post("/drill/marks", headers=headers, json=body).raise_for_status()
 
     def held(self, node: str, point: str) -> str:
         """Wait until a thread is held at a failpoint; return what it was about to do."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kvairlock.drills.stack import wait_for
-from kvairlock.sink.jsonl import read
-from kvairlock.wire.keys import Keyring, pseudonym
+from kvairlock.sink.reading import read_folder
+from kvairlock.wire.pseudonyms import Pseudonyms
 
 Entry = dict[str, Any]
 
@@ -20,17 +20,18 @@ class Records:
 
     Args:
         folder: Where the nodes write it.
-        ring: The cluster's keys, without which nobody can tell whose record it is.
+        pseudonyms: The evidence key, without which nobody can tell whose record it is.
         tenants: What the drill's tenants are called there, if not as in the drill.
     """
 
     folder: Path
-    ring: Keyring
+    pseudonyms: Pseudonyms
     tenants: Mapping[str, str] = field(default_factory=dict)
 
     def all(self, event: str, **wanted: str | int) -> list[Entry]:
         """Return the records of one kind whose fields have the wanted values, oldest first."""
-        found = [r for r in self._each() if r["event"] == event and _matches(r, wanted)]
+        each: list[Entry] = read_folder(self.folder)
+        found = [r for r in each if r["event"] == event and _matches(r, wanted)]
         return sorted(found, key=lambda record: record["at_boot_ns"])
 
     def last(self, event: str, **wanted: str) -> Entry:
@@ -48,7 +49,7 @@ class Records:
 
     def tenant(self, name: str) -> str:
         """Return the pseudonym of a tenant."""
-        return pseudonym(self.ring, "tenant", self.tenants.get(name, name))
+        return self.pseudonyms.of("tenant", self.tenants.get(name, name))
 
     def request(self, request_id: str) -> str:
         """Return the pseudonym of a request's first attempt."""
@@ -56,7 +57,7 @@ class Records:
 
     def transfer(self, name: str) -> str:
         """Return the pseudonym of a request and attempt, as nodes name them in failpoints."""
-        return pseudonym(self.ring, "request", name)
+        return self.pseudonyms.of("request", name)
 
     def computed(self, request: str) -> str:
         """Say which token range prefill really computed for a request (by pseudonym)."""
@@ -74,10 +75,6 @@ class Records:
         pages = sum(len(record["pages"]) for record in ended)
         by = ended[-1]["node"] if ended else granted[-1]["peer"]
         return f"{by}: {pages} of {len(granted[-1]['pages'])} pages"
-
-    def _each(self) -> Iterator[Entry]:
-        for path in self.folder.glob("*.jsonl"):
-            yield from read(path)
 
 
 def _matches(record: Entry, wanted: Mapping[str, str | int]) -> bool:

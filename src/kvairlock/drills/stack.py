@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kvairlock.core.errors import KvairlockError
-from kvairlock.runtime.secrets import VARIABLE, new_key, write_private
+from kvairlock.runtime.evidence_settings import EvidenceSettings
+from kvairlock.runtime.secrets import EVIDENCE_VARIABLE, VARIABLE, new_key, write_private
 from kvairlock.wire.keys import Keyring
+from kvairlock.wire.pseudonyms import Pseudonyms
 
 WAIT_S = 30.0
 LOOK_S = 0.01
@@ -58,18 +60,20 @@ def wait_for(what: str, look: Callable[[], Found | None], within_s: float = WAIT
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The API keys of a drill's tenants, and the cluster's keys.
+    """The API keys of a drill's tenants, the cluster's keys, and the evidence key.
 
     Args:
         file: The gateway's key file.
         cluster: The cluster key file.
         ring: The cluster's keys.
+        pseudonyms: The evidence key.
         of: Key of each tenant.
     """
 
     file: Path
     cluster: Path
     ring: Keyring
+    pseudonyms: Pseudonyms
     of: Mapping[str, str]
 
 
@@ -83,7 +87,8 @@ def make_keys(folder: Path, tenants: Iterable[str], scope: str = "none") -> Keys
     """
     cluster, line = folder / "cluster.key", new_key("drill")
     write_private(cluster, line)
-    keys = Keys(folder / "keys.toml", cluster, Keyring.parse(line), {})
+    pseudonyms = Pseudonyms.fresh(int(time.time()), EvidenceSettings().retention_days)
+    keys = Keys(folder / "keys.toml", cluster, Keyring.parse(line), pseudonyms, {})
     return _with_tenants(keys, tenants, "--operator", "--scope", scope)
 
 
@@ -127,7 +132,8 @@ def workplace(keep: Path | None) -> Iterator[Path]:
 
 def _environment() -> dict[str, str]:
     """A drill has keys of its own, whatever the user's are."""
-    return {name: value for name, value in os.environ.items() if name != VARIABLE}
+    own = (VARIABLE, EVIDENCE_VARIABLE)
+    return {name: value for name, value in os.environ.items() if name not in own}
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +191,7 @@ def running(settings: str, keys: Keys, folder: Path) -> Iterator[Running]:
     folder.mkdir(parents=True, exist_ok=True)
     config, ready, log = folder / "stack.toml", folder / "ready.json", folder / "stack.log"
     config.write_text(settings)
+    write_private(folder / "evidence.key", keys.pseudonyms.text())
     ready.unlink(missing_ok=True)
     words = ["serve", "--config", str(config), "--port", "0", "--keys", str(keys.file)]
     words += ["--cluster-key", str(keys.cluster), "--state", str(folder)]

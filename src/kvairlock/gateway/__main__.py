@@ -5,20 +5,23 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import anyio
 
 from kvairlock.core.errors import KvairlockError
+from kvairlock.core.terms import Peer, Role
 from kvairlock.engine.model import UnknownModel, load_tokenizer
 from kvairlock.gateway.breaker_file import StateUnusable
 from kvairlock.gateway.keys import ApiKeys
 from kvairlock.gateway.server import Process, listen, serve
 from kvairlock.runtime import lifetime
 from kvairlock.runtime.logs import log_to_stderr
-from kvairlock.runtime.secrets import load_keyring
+from kvairlock.runtime.secrets import load_keyring, load_pseudonyms
 from kvairlock.runtime.settings import GATEWAY_NAME, load
-from kvairlock.sink.jsonl import JsonLines
+from kvairlock.runtime.traces.opening import open_tracer
+from kvairlock.sink.recorder import Recorder
 
 CANNOT_START = 2
 
@@ -30,10 +33,17 @@ def main() -> int:
     log_to_stderr(GATEWAY_NAME)
     try:
         process = _prepare(arguments)
-        evidence = JsonLines(process.evidence, process.peer, process.ring)
+        pseudonyms = load_pseudonyms(arguments.evidence_key, process.ring)
+        keeping = process.settings.evidence
+        evidence = Recorder(process.evidence, process.peer, process.ring, pseudonyms, keeping)
     except (KvairlockError, UnknownModel, OSError) as error:
         print(f"kvairlock.gateway: cannot start: {error}", file=sys.stderr)
         return CANNOT_START
+    with closing(process.tracer):
+        return _serve(process, evidence)
+
+
+def _serve(process: Process, evidence: Recorder) -> int:
     try:
         anyio.run(serve, process, evidence, lifetime.say_ready)
     except StateUnusable as error:
@@ -55,11 +65,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--evidence", type=Path, required=True, help="folder for evidence")
     parser.add_argument("--keys", type=Path, required=True, help="file of API keys")
     parser.add_argument("--cluster-key", type=Path, help="file of the cluster's keys")
+    parser.add_argument("--evidence-key", type=Path, help="file of the evidence key")
     return parser.parse_args()
 
 
 def _prepare(arguments: argparse.Namespace) -> Process:
-    settings = load(arguments.settings)
+    settings, incarnation = load(arguments.settings), lifetime.fresh_incarnation()
+    me = Peer(GATEWAY_NAME, Role.GATEWAY, incarnation)
     return Process(
         settings=settings,
         tokenizer=load_tokenizer(settings.model),
@@ -69,7 +81,8 @@ def _prepare(arguments: argparse.Namespace) -> Process:
         state=arguments.state,
         evidence=arguments.evidence,
         listener=listen(settings.gateway.host, settings.gateway.port),
-        incarnation=lifetime.fresh_incarnation(),
+        incarnation=incarnation,
+        tracer=open_tracer(settings.tracing, me),
     )
 
 

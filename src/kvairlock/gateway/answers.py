@@ -37,6 +37,7 @@ class Answer:
         scored = asked.alternatives is not None
         self._choices = [Choice(index, [] if scored else None) for index in range(asked.n)]
         self._include_usage = asked.include_usage
+        self._states_usage = asked.include_usage or not asked.stream
 
     def take(self, chunk: Chunk) -> bytes:
         """Add a chunk and return its event; empty if it completed nothing that can be shown."""
@@ -53,6 +54,15 @@ class Answer:
             return None
         message = f"the decode node reported completion, but choices {open_} never finished"
         return Refusal(Reason.MISSING_EVIDENCE, Stage.GATEWAY, message)
+
+    @property
+    def finish(self) -> tuple[str, ...]:
+        """Why each choice ended."""
+        return tuple(choice.finish for choice in self._choices)
+
+    def stated(self, ended: Ended) -> tuple[int, int]:
+        """Return the usage that goes out with the answer, prompt and generated; zeros if none."""
+        return _figures(ended) if self._states_usage else (0, 0)
 
     def whole(self, ended: Ended) -> Json:
         """Return the answer in one piece."""
@@ -78,9 +88,13 @@ class Answer:
         }
 
 
-def _usage(ended: Ended) -> Json:
+def _figures(ended: Ended) -> tuple[int, int]:
     """Figures of the engine's evidence; nothing of it is copied from the request."""
-    prompt, completion = ended.computed_tokens, ended.generated_tokens
+    return ended.computed_tokens, ended.generated_tokens
+
+
+def _usage(ended: Ended) -> Json:
+    prompt, completion = _figures(ended)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,

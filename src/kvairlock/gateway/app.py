@@ -7,6 +7,8 @@ GET  /status                an operator's key
 POST /nodes/NAME/pages      an operator's key
 GET, POST /routes[/...]     an operator's key; see `route_views`
 POST /drill/points          an operator's key, in drill mode only
+POST /drill/marks           an operator's key
+GET  /console[/...]         the page is open and holds nothing; see `console.views`
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ import time
 from functools import partial
 
 import msgspec
-from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -24,14 +25,17 @@ from starlette.routing import Route
 
 from kvairlock.gateway import route_views
 from kvairlock.gateway.auth import authenticate, require_operator
+from kvairlock.gateway.console.views import console_routes
 from kvairlock.gateway.coverage import coverage, waivers
-from kvairlock.gateway.drills import points
+from kvairlock.gateway.drills import marks, points
 from kvairlock.gateway.endpoints import ENDPOINTS
 from kvairlock.gateway.errors import ApiError, Refused, unknown_model
 from kvairlock.gateway.exchange import Serving
+from kvairlock.gateway.figures import figures
 from kvairlock.gateway.parts import Parts
 from kvairlock.gateway.reports import NodeView
 from kvairlock.gateway.resizing import resize
+from kvairlock.metrics import exposition
 from kvairlock.runtime import clock
 
 ONE_ROUTE = "/routes/{prefill}/{decode}"
@@ -51,11 +55,13 @@ def make_app(parts: Parts) -> Starlette:
             Route("/status", partial(status, parts)),
             Route("/nodes/{name}/pages", partial(resize, parts), methods=["POST"]),
             Route("/drill/points", partial(points, parts), methods=["POST"]),
+            Route("/drill/marks", partial(marks, parts), methods=["POST"]),
             Route("/routes", partial(route_views.routes, parts)),
             Route(ONE_ROUTE, partial(route_views.one, parts)),
             Route(f"{ONE_ROUTE}/open", partial(route_views.opened, parts), methods=["POST"]),
             Route(f"{ONE_ROUTE}/try", partial(route_views.tried, parts), methods=["POST"]),
             Route(f"{ONE_ROUTE}/recover", partial(route_views.recovered, parts), methods=["POST"]),
+            *console_routes(parts),
         ],
         exception_handlers={
             Refused: _on_refused,
@@ -107,7 +113,7 @@ async def healthz(parts: Parts, request: Request) -> Response:
 
 async def metrics(parts: Parts, request: Request) -> Response:
     """Answer `GET /metrics`."""
-    return Response(parts.meter.exposition(), headers={"content-type": CONTENT_TYPE_LATEST})
+    return await exposition.answer(request, figures(parts))
 
 
 async def status(parts: Parts, request: Request) -> Response:

@@ -20,7 +20,8 @@ from kvairlock.gateway.desk import Flight
 from kvairlock.gateway.errors import refusal_of
 from kvairlock.gateway.keys import Principal
 from kvairlock.gateway.parts import Parts
-from kvairlock.sink.jsonl import Value
+from kvairlock.gateway.tracing import NOT_TRACED, RequestTrace
+from kvairlock.runtime.recording import Value
 
 FIRST = 1
 
@@ -35,6 +36,8 @@ class Attempts:
         request: What is asked.
         forced: The only route that may be taken (drills), or None.
         believed: A ticket to send in place of the one that is signed (drills), or None.
+        trace: The request's spans.
+        drill: Which drill asks, empty if none does.
     """
 
     def __init__(
@@ -45,9 +48,12 @@ class Attempts:
         request: Asked,
         forced: Route | None,
         believed: bytes | None,
+        trace: RequestTrace = NOT_TRACED,
+        drill: str = "",
     ) -> None:
         self._parts, self._principal, self._request_id = parts, principal, request_id
         self._request, self._forced, self._believed = request, forced, believed
+        self._trace, self._drill = trace, drill
         self.number = FIRST
         self._tried: set[Route] = set()
         self._flight: Flight | None = None
@@ -60,9 +66,9 @@ class Attempts:
         return Owner(self._principal.tenant, self._request_id, self.number)
 
     @property
-    def answered(self) -> int:
-        """The attempt that is answered: the last one that got to its nodes."""
-        return self._sent.owner.attempt
+    def answered(self) -> Owner:
+        """Whose answer the client gets: that of the last attempt that got to its nodes."""
+        return self._sent.owner
 
     def begin(self) -> Flight | Refusal:
         """Send the request to its nodes, or say why that can't be."""
@@ -73,14 +79,17 @@ class Attempts:
 
     async def first(self) -> Chunk | Ended:
         """Return the first word of the attempt that came to something; then `next` has more."""
-        arrived = await self._sent.next()
+        arrived = await self.next()
         while (refusal := _refused(arrived)) is not None and self._again(refusal):
-            arrived = await self._sent.next()
+            arrived = await self.next()
         return arrived
 
     async def next(self) -> Chunk | Ended:
         """Return what follows the first word."""
-        return await self._sent.next()
+        arrived = await self._sent.next()
+        if isinstance(arrived, Ended):
+            self._trace.attempt_ended(refusal_of(arrived))
+        return arrived
 
     def leave(self) -> None:
         """Take note that nobody waits for the answer any more."""
@@ -130,24 +139,22 @@ class Attempts:
         return isinstance(sent, Flight) or self._again(sent)
 
     def _send(self, route: Route | Refusal) -> Flight | Refusal:
+        if self._drill:
+            self._parts.evidence.record("drill_requested", self.owner, {"drill": self._drill})
         if isinstance(route, Refusal):
             return record_refused(self._parts, self.owner, route)
         self._tried.add(route)
         if self._observed is not None:
             record_observed(self._parts, self.owner, route, self._observed)
         scope, desk = self._principal.ticket_scope, self._parts.desk
-        sent = desk.submit(self.owner, scope, self._request, route, self._believed)
+        trace = self._trace.attempt(self.number, route)
+        sent = desk.submit(self.owner, scope, self._request, route, self._believed, trace)
         if isinstance(sent, Refusal):
+            self._trace.attempt_ended(sent)
             return record_refused(self._parts, self.owner, sent)
         self._flight = sent
         self._note_entered(route)
-        asked = self._request
-        fields: dict[str, Value] = {
-            "stage": Stage.GATEWAY.value,
-            "prompt_tokens": len(asked.prompt_tokens),
-            "max_tokens": asked.max_tokens,
-        }
-        self._parts.evidence.record("request_admitted", self.owner, fields)
+        record_admitted(self._parts, self.owner, self._request)
         return sent
 
     def _note_entered(self, route: Route) -> None:
@@ -157,6 +164,16 @@ class Attempts:
             return
         if parts.routes.exceeds(route, self._request.demand) is not None:
             parts.breakers.entered(route)
+
+
+def record_admitted(parts: Parts, owner: Owner, asked: Asked) -> None:
+    """Record that the gateway has sent a request to its nodes."""
+    fields: dict[str, Value] = {
+        "stage": Stage.GATEWAY.value,
+        "prompt_tokens": len(asked.prompt_tokens),
+        "max_tokens": asked.max_tokens,
+    }
+    parts.evidence.record("request_admitted", owner, fields)
 
 
 def record_refused(parts: Parts, owner: Owner, refusal: Refusal) -> Refusal:

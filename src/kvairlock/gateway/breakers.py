@@ -24,7 +24,7 @@ from kvairlock.core.promise.trial import RecoveryRecord, RouteMoment
 from kvairlock.core.terms import NodeName, Route
 from kvairlock.gateway.breaker_file import BreakerFile, StateUnusable, Unreadable
 from kvairlock.runtime import clock
-from kvairlock.sink.jsonl import JsonLines, Value
+from kvairlock.runtime.recording import Sink, Value
 
 log = structlog.get_logger("kvairlock.gateway")
 
@@ -57,7 +57,7 @@ class Breakers:
         routes: Iterable[Route],
         conditions: Conditions,
         file: BreakerFile,
-        evidence: JsonLines,
+        evidence: Sink,
     ) -> None:
         self._file, self._evidence = file, evidence
         self._breakers: dict[Route, Breaker] = {}

@@ -43,8 +43,8 @@ from kvairlock.gateway.errors import refusal_of
 from kvairlock.gateway.mailbox import Mailbox
 from kvairlock.gateway.nodes import NodeDown, OutboxFull
 from kvairlock.runtime import clock
+from kvairlock.runtime.recording import Sink
 from kvairlock.runtime.settings import LimitSettings
-from kvairlock.sink.jsonl import JsonLines
 from kvairlock.wire import tickets
 from kvairlock.wire.keys import Keyring, input_digest
 
@@ -165,7 +165,7 @@ class Desk:
         limits: LimitSettings,
         ticket_s: int,
         nodes: Post,
-        evidence: JsonLines,
+        evidence: Sink,
         witness: Witness | None = None,
         exceeds: Callable[[Route, Demand], Refusal | None] = _nothing_is_known,
     ) -> None:
@@ -195,6 +195,7 @@ class Desk:
         request: Asked,
         route: Route,
         believed: bytes | None = None,
+        trace: str = "",
     ) -> Flight | Refusal:
         """Sign a request and send it to its decode node.
 
@@ -204,13 +205,14 @@ class Desk:
             request: What is asked.
             route: Where it goes.
             believed: A ticket to send in place of the one that is signed here (drills), or None.
+            trace: Under which span its nodes' spans belong; empty if it is not traced.
         """
         tokens = request.prompt_tokens.astype("<i4").tobytes()
         try:
             layout = self._nodes.layout(route.decode)
             receiver = self._nodes.peer(route.decode)
             ticket = self._sign(owner, scope, request, receiver, layout, tokens)
-            submit = _submit(owner, request, route, tokens, believed or ticket)
+            submit = _submit(owner, request, route, tokens, believed or ticket, trace)
             self._nodes.post(route.decode, submit)
         except NodeDown as error:
             return Refusal(Reason.PEER_LOST, Stage.GATEWAY, str(error))
@@ -358,7 +360,9 @@ class Desk:
         self._evidence.record("message_ignored", flight.owner, fields)
 
 
-def _submit(owner: Owner, request: Asked, route: Route, tokens: bytes, ticket: bytes) -> Submit:
+def _submit(
+    owner: Owner, request: Asked, route: Route, tokens: bytes, ticket: bytes, trace: str
+) -> Submit:
     return Submit(
         ticket=ticket,
         tenant=owner.tenant,
@@ -371,4 +375,5 @@ def _submit(owner: Owner, request: Asked, route: Route, tokens: bytes, ticket: b
         alternatives=request.alternatives,
         prefill=route.prefill,
         nonce=secrets.token_hex(8),
+        trace=trace,
     )

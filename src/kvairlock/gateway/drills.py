@@ -3,9 +3,11 @@
     x-kvairlock-route: prefill-0/decode-0     take this route or none (*)
     x-kvairlock-show-ticket: 1                answer with the ticket in `x-kvairlock-ticket`
     POST /drill/points                        arm or release a failpoint or flaw of a node
+    POST /drill/marks                         say that a drill begins or has ended (**)
 
 Outside drill mode the headers mean nothing and the endpoint does not exist, but for (*) and a route
-whose breaker is not closed: half-open it takes an operator's drills only.
+whose breaker is not closed: half-open it takes an operator's drills only. And for (**): it changes
+nothing but what is on record, see `drill_marks`.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from kvairlock.core.promise.breaker import BreakerState
 from kvairlock.core.terms import NodeName, Route
 from kvairlock.gateway.auth import authenticate, require_operator
 from kvairlock.gateway.bodies import ClientLeft, read_body, read_object
+from kvairlock.gateway.drill_marks import NAME, Phase
 from kvairlock.gateway.errors import ApiError, Refused, bad_request
 from kvairlock.gateway.fields import NUMBER_MAX
 from kvairlock.gateway.keys import Principal
@@ -34,7 +37,7 @@ SHOW_TICKET_HEADER = "x-kvairlock-show-ticket"
 TICKET_HEADER = "x-kvairlock-ticket"
 
 ACTIONS = ("arm", "release")
-POINTS_BODY_BYTES_MAX = 4096
+BODY_BYTES_MAX = 4096
 
 
 def drill_header(parts: Parts, headers: Headers, principal: Principal, name: str) -> str | None:
@@ -101,7 +104,7 @@ async def points(parts: Parts, request: Request) -> Response:
         raise Refused(ApiError(404, "not_found", "there is nothing here outside drill mode"))
     require_operator(authenticate(request.headers, parts.keys))
     try:
-        body = await read_body(request.headers, request.receive, POINTS_BODY_BYTES_MAX)
+        body = await read_body(request.headers, request.receive, BODY_BYTES_MAX)
     except ClientLeft:
         return Response(status_code=400)
     node, drill = _drill(parts.routes, read_object(body))
@@ -110,6 +113,25 @@ async def points(parts: Parts, request: Request) -> Response:
     except NodeDown as error:
         raise Refused(ApiError(503, error.code, str(error))) from None
     return JSONResponse({"sent": {"node": node, "action": drill.action, "point": drill.point}})
+
+
+async def marks(parts: Parts, request: Request) -> Response:
+    """Answer `POST /drill/marks`.
+
+    Raises:
+        Refused: 401, 403, 400 for what makes no sense, 409 if too many drills are on.
+    """
+    require_operator(authenticate(request.headers, parts.keys))
+    try:
+        body = await read_body(request.headers, request.receive, BODY_BYTES_MAX)
+    except ClientLeft:
+        return Response(status_code=400)
+    fields = read_object(body)
+    drill, phase = fields.get("drill"), Phase(_one_of(fields, "phase", list(Phase)))
+    if not isinstance(drill, str) or not NAME.fullmatch(drill):
+        raise bad_request("`drill` must be small letters, digits, `-` and `_`, 64 at most", "drill")
+    parts.marks.mark(drill, phase)
+    return JSONResponse({"marked": {"drill": drill, "phase": phase.value}})
 
 
 def _drill(routes: Routes, fields: dict[str, object]) -> tuple[NodeName, Drill]:

@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 from kvairlock.core.ends import End, end_for
 from kvairlock.core.errors import Refusal
 from kvairlock.core.guards import Guard
+from kvairlock.core.lengths import OTHER
 from kvairlock.core.messages import Chunk, Ended
 from kvairlock.core.terms import Owner
 from kvairlock.gateway.answers import Answer, event
@@ -43,6 +44,8 @@ from kvairlock.gateway.parts import Parts
 from kvairlock.gateway.retries import declared
 from kvairlock.gateway.steering import believed_ticket, strip
 from kvairlock.gateway.tally import is_fault
+from kvairlock.gateway.told import Told
+from kvairlock.gateway.tracing import FAILED, RequestTrace
 from kvairlock.gateway.unsupported import header_names
 
 ATTEMPT_HEADER = "x-kvairlock-attempt"
@@ -86,15 +89,29 @@ class Exchange:
         self, parts: Parts, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send
     ) -> None:
         self._parts, self._endpoint = parts, endpoint
-        self._scope, self._receive, self._send = scope, receive, send
+        self._trace = RequestTrace.begin(parts.tracer, endpoint, Headers(scope=scope))
+        self._told = Told(parts.evidence, send)
+        self._scope, self._receive = scope, receive
+        self._send = self._trace.watch(self._told.send)
         self._request_id = f"{endpoint.id_prefix}-{secrets.token_hex(16)}"
         self._answer_headers = {"x-request-id": self._request_id}
         self._shows_ticket = False
         self._owner: Owner | None = None
         self._outcome = End.CANCELLED
+        self._group = OTHER
 
     async def run(self) -> None:
         """Answer, with an error if need be."""
+        try:
+            await self._run()
+        except Exception:
+            self._trace.rejected(FAILED)
+            raise
+        finally:
+            self._told.record()
+            self._trace.end()
+
+    async def _run(self) -> None:
         try:
             attempts, request = await self._start()
         except ClientLeft:
@@ -102,11 +119,13 @@ class Exchange:
         except Refused as refused:
             self._parts.meter.invalid()
             self._blame_error(refused.error)
+            self._trace.rejected(refused.error.code)
             await self._respond(refused.error.response(self._answer_headers))
             return
         sent = attempts.begin()
+        self._told.owner = attempts.owner
         if isinstance(sent, Refusal):
-            self._parts.meter.ended(end_for(sent.reason), len(request.prompt_tokens))
+            self._parts.meter.ended(end_for(sent.reason), self._group)
             await self._respond(self._refused(attempts, sent))
             return
         if self._shows_ticket:
@@ -119,11 +138,16 @@ class Exchange:
         owner = Owner(principal.tenant, self._request_id, FIRST)
         self._admit(owner)
         request, believed = await self._read(owner, headers)
+        self._group = self._parts.meter.group(len(request.prompt_tokens))
         self._parts.retries.arrived(principal.tenant, declared(headers))
         forced = forced_route(self._parts, headers, principal)
         shown = drill_header(self._parts, headers, principal, SHOW_TICKET_HEADER)
         self._shows_ticket = shown is not None
-        made = Attempts(self._parts, principal, self._request_id, request, forced, believed)
+        self._trace.admitted(request)
+        drill = self._parts.marks.named(headers)
+        made = Attempts(
+            self._parts, principal, self._request_id, request, forced, believed, self._trace, drill
+        )
         return made, request
 
     def _admit(self, owner: Owner) -> None:
@@ -132,6 +156,7 @@ class Exchange:
         if refused is not None:
             refusal, error = refused
             record_refused(self._parts, owner, refusal)
+            self._told.owner = owner
             self._parts.meter.refused(refusal)
             raise Refused(error)
         self._owner = owner
@@ -165,13 +190,14 @@ class Exchange:
             await while_connected(self._receive, partial(self._answer, attempts, request))
         finally:
             attempts.leave()
-            self._parts.meter.ended(self._outcome, len(request.prompt_tokens))
+            self._parts.meter.ended(self._outcome, self._group)
 
     async def _answer(self, attempts: Attempts, request: Asked) -> None:
         answer = Answer(self._request_id, request, self._endpoint.shape)
         arrived = await attempts.first()
-        if attempts.answered > FIRST:
-            self._answer_headers[ATTEMPT_HEADER] = str(attempts.answered)
+        self._told.owner = attempts.answered
+        if attempts.answered.attempt > FIRST:
+            self._answer_headers[ATTEMPT_HEADER] = str(attempts.answered.attempt)
         if request.stream and isinstance(arrived, Chunk):
             await self._stream(attempts, answer, arrived)
             return
@@ -181,6 +207,7 @@ class Exchange:
         refusal = self._end(attempts, arrived, answer)
         if refusal is None:
             whole = answer.whole(arrived)
+            self._told.answered(answer.finish, answer.stated(arrived))
             await self._respond(JSONResponse(whole, headers=self._answer_headers))
         else:
             await self._respond(self._refused(attempts, refusal))
@@ -195,6 +222,7 @@ class Exchange:
                 arrived = await attempts.next()
             refusal = self._end(attempts, arrived, answer)
             if refusal is None:
+                self._told.answered(answer.finish, answer.stated(arrived))
                 await self._put(answer.last_events(arrived), patience)
             else:
                 self._count(attempts, refusal)
@@ -221,11 +249,13 @@ class Exchange:
         self._outcome = End.COMPLETED if refusal is None else end_for(refusal.reason)
         if refusal is None:
             self._parts.retries.succeeded(attempts.owner.tenant)
+            self._trace.completed(ended)
         return refusal
 
     def _count(self, attempts: Attempts, refusal: Refusal) -> None:
         """Count a refusal, and against its tenant if its client is to blame."""
-        self._parts.meter.refused(refusal)
+        self._parts.meter.refused(refusal, self._group)
+        self._trace.refused(refusal)
         if is_fault(refusal):
             self._parts.tally.add(attempts.owner, refusal.reason.value)
 

@@ -21,7 +21,7 @@ import structlog
 from kvairlock.core.promise.commitment import Commitment, RouteReports
 from kvairlock.core.promise.violations import Violation, judge
 from kvairlock.gateway.routes import Routes
-from kvairlock.sink.jsonl import JsonLines, Value
+from kvairlock.runtime.recording import Sink, Value
 
 log = structlog.get_logger("kvairlock.gateway")
 
@@ -61,7 +61,7 @@ class Gate:
         evidence: Records each outcome that differs from the one before.
     """
 
-    def __init__(self, routes: Routes, evidence: JsonLines) -> None:
+    def __init__(self, routes: Routes, evidence: Sink) -> None:
         self._routes = routes
         self._evidence = evidence
         self._seen: tuple[RouteReports, ...] | None = None

@@ -25,18 +25,20 @@ from kvairlock.core.messages import (
     Inspect,
     Message,
     NodeStatus,
+    PageMap,
     Rehearsed,
     Submit,
 )
 from kvairlock.core.terms import NodeName, Owner, Peer, Role
+from kvairlock.gateway.console.page_maps import PageMaps
 from kvairlock.gateway.mailbox import Mailbox
 from kvairlock.gateway.rehearsals import Rehearsals
 from kvairlock.gateway.reports import Belief, NodeState
 from kvairlock.gateway.routes import Routes
 from kvairlock.runtime import clock
 from kvairlock.runtime.link import ChannelClosed, Identity, Link, dial
+from kvairlock.runtime.recording import Sink
 from kvairlock.runtime.settings import LimitSettings
-from kvairlock.sink.jsonl import JsonLines
 from kvairlock.wire.frames import Nonsense
 
 BACKOFF_FIRST_MS = 50
@@ -128,7 +130,7 @@ class Nodes:
         me: Identity,
         limits: LimitSettings,
         routes: Routes,
-        evidence: JsonLines,
+        evidence: Sink,
     ) -> None:
         self._directory = directory
         self._me = me
@@ -137,6 +139,7 @@ class Nodes:
         self._evidence = evidence
         self._open: dict[NodeName, Connection] = {}
         self.rehearsals = Rehearsals()
+        self.maps = PageMaps(routes.nodes)
 
     async def run(self, receiver: Receiver) -> None:
         """Keep a channel to each node until cancelled."""
@@ -280,6 +283,8 @@ class Nodes:
                 self._heard(connection, message)
             case Rehearsed():
                 self.rehearsals.heard(connection.name, message)
+            case PageMap():
+                self.maps.heard(connection.name, message)
             case Beat():
                 pass
             case _:
@@ -298,6 +303,7 @@ class Nodes:
 
     def _lost(self, name: NodeName, link: Link, receiver: Receiver) -> None:
         self._routes.lost(name)
+        self.maps.forget(name)
         self._record("peer_lost", link)
         log.warning("node is lost", node=name, incarnation=link.peer.incarnation)
         receiver.lose(name)

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from kvairlock.gateway.asked import Offer
 from kvairlock.gateway.breakers import Breakers
+from kvairlock.gateway.console.console import Console
 from kvairlock.gateway.desk import Desk
+from kvairlock.gateway.drill_marks import DrillMarks
 from kvairlock.gateway.gate import Gate
 from kvairlock.gateway.keys import ApiKeys
 from kvairlock.gateway.metrics import Meter
@@ -16,8 +18,9 @@ from kvairlock.gateway.retries import Retries
 from kvairlock.gateway.routes import Routes
 from kvairlock.gateway.tally import Tally
 from kvairlock.runtime.guarding import Guarding
+from kvairlock.runtime.recording import Sink
 from kvairlock.runtime.settings import Settings
-from kvairlock.sink.jsonl import JsonLines
+from kvairlock.runtime.traces.tracer import Tracer
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,9 @@ class Parts:
         retries: What may be tried a second time.
         evidence: Where isolation events are recorded.
         parsers: Where large bodies are understood.
+        marks: Which drills are on.
+        console: What those share who look at it.
+        tracer: Where spans go.
     """
 
     settings: Settings
@@ -53,5 +59,8 @@ class Parts:
     desk: Desk
     meter: Meter
     retries: Retries
-    evidence: JsonLines
+    evidence: Sink
     parsers: Parsers
+    marks: DrillMarks
+    console: Console
+    tracer: Tracer

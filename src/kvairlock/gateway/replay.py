@@ -23,14 +23,18 @@ from kvairlock.core.messages import GREEDY, Chunk, Ended, Rehearse
 from kvairlock.core.promise.boundary import Boundary, Way
 from kvairlock.core.terms import Owner, Route
 from kvairlock.gateway.asked import Asked
+from kvairlock.gateway.attempts import record_admitted
 from kvairlock.gateway.errors import refusal_of
 from kvairlock.gateway.nodes import NodeDown
 from kvairlock.gateway.parts import Parts
-from kvairlock.sink.jsonl import Value
+from kvairlock.runtime.recording import Value
 
 ATTEMPT = 1
 NOBODY = ""
 """Who may share the prefix pages of a replay."""
+
+DRILL = "recovery"
+"""Whose requests replays are, to an audit."""
 
 
 class Answer(StrEnum):
@@ -108,9 +112,12 @@ async def replay(
 
 
 async def _by_request(parts: Parts, route: Route, owner: Owner, boundary: Boundary) -> Replayed:
-    sent = parts.desk.submit(owner, NOBODY, _request(parts, boundary), route)
+    asked = _request(parts, boundary)
+    sent = parts.desk.submit(owner, NOBODY, asked, route)
     if isinstance(sent, Refusal):
         return Replayed(boundary, Way.REQUEST, Answer.UNSENT, sent)
+    parts.evidence.record("drill_requested", owner, {"drill": DRILL})
+    record_admitted(parts, owner, asked)
     limits = parts.settings.limits
     try:
         # A refusal takes no longer than pages for the prompt may be waited for.

@@ -120,11 +120,12 @@ def breaker(kept: Kept) -> Json:
         "explained": explained(kept),
         "entered": kept.entered,
         "trial": kept.trial,
-        "missing": _missing(kept),
+        "missing": missing(kept),
     }
 
 
-def _missing(kept: Kept) -> Sequence[RecordKind]:
+def missing(kept: Kept) -> Sequence[RecordKind]:
+    """Return which records a breaker lacks before it can close."""
     if kept.state is BreakerState.CLOSED:
         return ()
     return tuple(RecordKind) if kept.trial is None else kept.trial.missing

@@ -25,7 +25,10 @@ from kvairlock.gateway.asked import Offer
 from kvairlock.gateway.breaker_file import BreakerFile
 from kvairlock.gateway.breakers import Breakers
 from kvairlock.gateway.closures import WAITED_FOR, Closure
+from kvairlock.gateway.console.console import Console
+from kvairlock.gateway.console.viewers import Viewers
 from kvairlock.gateway.desk import Desk
+from kvairlock.gateway.drill_marks import DrillMarks
 from kvairlock.gateway.gate import Gate
 from kvairlock.gateway.heads import BoundedHead
 from kvairlock.gateway.keys import ApiKeys
@@ -39,8 +42,9 @@ from kvairlock.gateway.tally import Tally
 from kvairlock.runtime import lifetime
 from kvairlock.runtime.guarding import Guarding, in_words
 from kvairlock.runtime.link import Identity
+from kvairlock.runtime.recording import Sink, Value
 from kvairlock.runtime.settings import GATEWAY_NAME, Settings
-from kvairlock.sink.jsonl import JsonLines, Value
+from kvairlock.runtime.traces.tracer import UNTRACED, Tracer
 from kvairlock.wire.keys import Keyring
 
 HEAD_BYTES_MAX = 32 * 1024
@@ -74,6 +78,7 @@ class Process:
         evidence: Where its evidence goes.
         listener: The socket that HTTP comes in on, bound.
         incarnation: This life of it.
+        tracer: Where its spans go.
     """
 
     settings: Settings
@@ -85,6 +90,7 @@ class Process:
     evidence: Path
     listener: socket.socket
     incarnation: Incarnation
+    tracer: Tracer = UNTRACED
 
     @property
     def peer(self) -> Peer:
@@ -113,7 +119,7 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def assemble(process: Process, evidence: JsonLines) -> Parts:
+def assemble(process: Process, evidence: Sink) -> Parts:
     """Put the parts of a gateway together.
 
     Raises:
@@ -144,10 +150,13 @@ def assemble(process: Process, evidence: JsonLines) -> Parts:
         guarding=guarding,
         nodes=nodes,
         desk=desk,
-        meter=Meter(offer.model, routes, desk.__len__, breakers, guarding),
+        meter=Meter(offer.model, settings.metrics.group_requests_min),
         retries=Retries(settings.retries),
         evidence=evidence,
         parsers=Parsers(PARSERS_MAX, TENANT_BODIES_MAX * front.body_bytes_max),
+        marks=DrillMarks(evidence),
+        console=Console(nodes.maps, Viewers(nodes, nodes.maps, tuple(settings.nodes))),
+        tracer=process.tracer,
     )
 
 
@@ -182,7 +191,7 @@ class Server(uvicorn.Server):
 
 
 async def serve(
-    process: Process, evidence: JsonLines, say: Callable[[Mapping[str, object]], None]
+    process: Process, evidence: Sink, say: Callable[[Mapping[str, object]], None]
 ) -> None:
     """Serve until SIGTERM or SIGINT, or until the parent process has died.
 
@@ -199,7 +208,8 @@ async def serve(
         tasks.start_soon(parts.desk.sweep)
         tasks.start_soon(_beat, parts)
         tasks.start_soon(_watch_waivers, parts)
-        tasks.start_soon(_stop_when_told, server, parts.desk)
+        tasks.start_soon(parts.console.viewers.run)
+        tasks.start_soon(_stop_when_told, server, parts)
         tasks.start_soon(_announce, process, parts, server, say)
         await server.serve(sockets=[process.listener])
         tasks.cancel_scope.cancel()
@@ -227,7 +237,7 @@ def _record_start(parts: Parts) -> None:
     fields: dict[str, Value] = {
         "guards_off": tuple(sorted(guard.value for guard in guards.off)),
         "landing": "",
-        "pages": 0,
+        "pool_pages": 0,
         "fingerprint": "",
         "relaxed": in_words(guards),
     }
@@ -239,7 +249,9 @@ def _record_start(parts: Parts) -> None:
 async def _beat(parts: Parts) -> None:
     while True:
         await anyio.sleep(EVIDENCE_BEAT_S)
-        parts.evidence.record("beat", None, {"records": parts.evidence.records})
+        relaxed = in_words(parts.guarding.guards)
+        said: dict[str, Value] = {"records": parts.evidence.records, "relaxed": relaxed}
+        parts.evidence.record("beat", None, {**said, "points": (), "leases": ()})
         parts.breakers.settle()
 
 
@@ -252,12 +264,13 @@ async def _watch_waivers(parts: Parts) -> None:
         parts.routes.guards = parts.guarding.guards
 
 
-async def _stop_when_told(server: Server, desk: Desk) -> None:
+async def _stop_when_told(server: Server, parts: Parts) -> None:
     """Take no more requests, give those in flight some time, then refuse them as the API does."""
     await lifetime.stop_requested()
     server.should_exit = True
+    parts.console.viewers.close()
     await anyio.sleep(DRAIN_S)
-    desk.close()
+    parts.desk.close()
 
 
 async def _announce(

@@ -20,7 +20,7 @@ from kvairlock.core.promise.recent import Recent
 from kvairlock.core.terms import NS_PER_MS, Instant, Owner
 from kvairlock.gateway.errors import ApiError, from_refusal
 from kvairlock.runtime import clock
-from kvairlock.sink.jsonl import JsonLines, Value
+from kvairlock.runtime.recording import Sink, Value
 
 WITHIN_MS = 60_000
 TENANTS_MAX = 4096
@@ -43,7 +43,7 @@ class Tally:
         evidence: Where each fault is recorded.
     """
 
-    def __init__(self, limit: int, evidence: JsonLines) -> None:
+    def __init__(self, limit: int, evidence: Sink) -> None:
         self._limit, self._evidence = limit, evidence
         self._faults: OrderedDict[str, Recent] = OrderedDict()
 

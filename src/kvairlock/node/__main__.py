@@ -12,7 +12,7 @@ from kvairlock.core.node import LedgerBroken
 from kvairlock.node.process import serve
 from kvairlock.runtime import lifetime
 from kvairlock.runtime.logs import log_to_stderr
-from kvairlock.runtime.secrets import load_keyring
+from kvairlock.runtime.secrets import load_keyring, load_pseudonyms
 from kvairlock.runtime.settings import load
 
 WRONG, BROKEN = 2, 70
@@ -25,6 +25,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--run", type=Path, required=True, help="folder of the unix sockets")
     parser.add_argument("--evidence", type=Path, required=True, help="folder of the evidence")
     parser.add_argument("--cluster-key", type=Path, help="file of the cluster's keys")
+    parser.add_argument("--evidence-key", type=Path, help="file of the evidence key")
     return parser.parse_args()
 
 
@@ -36,7 +37,9 @@ def main() -> int:
     lifetime.raise_descriptors()
     try:
         ring = load_keyring(given.cluster_key)
-        return serve(load(given.settings), given.name, given.run, given.evidence, ring)
+        pseudonyms = load_pseudonyms(given.evidence_key, ring)
+        settings = load(given.settings)
+        return serve(settings, given.name, given.run, given.evidence, ring, pseudonyms)
     except LedgerBroken as broken:
         sys.stderr.write(f"{given.name}: {broken}\n")
         return BROKEN

@@ -106,6 +106,7 @@ class DecodeHost(Host):
             submit.ticket, submit.tenant, submit.tokens, Stage.DECODE_ADMISSION
         )
         self.submits.setdefault(submit.transfer, submit)
+        self.traces.begin(submit.transfer, submit.trace)
         self.tell(
             Submitted(
                 transfer=submit.transfer,
@@ -122,6 +123,7 @@ class DecodeHost(Host):
         )
         if submit.transfer not in self._names():
             self.submits.pop(submit.transfer, None)
+            self.traces.refused(submit.transfer)
 
     def _names(self) -> dict[TransferId, TransferId]:
         """The core's name of each request, by the name that its gateway uses."""
@@ -179,6 +181,7 @@ class DecodeHost(Host):
             layout=self.has.layout.digest,
             seed=effect.seed,
             patience_ms=effect.patience_ms,
+            trace=self.traces.context(effect.transfer, "decode.receipt"),
         )
 
     def _probe_window(self, window: WindowId) -> None:

@@ -37,9 +37,11 @@ from kvairlock.core.messages import (
     NodeStatus,
     Rehearse,
     Resize,
+    Watch,
 )
 from kvairlock.core.node import LedgerBroken, Node
 from kvairlock.core.promise.capacity import CapacityReport
+from kvairlock.core.stopwatch import Stopwatch
 from kvairlock.core.terms import NodeName, Peer, Role, Route
 from kvairlock.engine.cache import PagedCache
 from kvairlock.engine.layout import Layout
@@ -47,17 +49,22 @@ from kvairlock.engine.model import Model
 from kvairlock.node.cuts import Cuts
 from kvairlock.node.links import Links
 from kvairlock.node.presenting import Presenter
+from kvairlock.node.tracing import NodeTraces
+from kvairlock.node.watching import Watching
 from kvairlock.runtime import clock
 from kvairlock.runtime.failpoints import Failpoints, Point, Reached, point_named
-from kvairlock.runtime.guarding import Guarding
+from kvairlock.runtime.guarding import Guarding, in_words
 from kvairlock.runtime.link import Identity, Link
+from kvairlock.runtime.recording import Sink
 from kvairlock.runtime.settings import Settings
-from kvairlock.sink.jsonl import JsonLines
+from kvairlock.runtime.traces.tracer import UNTRACED, Tracer
 from kvairlock.transport.memory import PoolMemory
 from kvairlock.wire.keys import Keyring
 
 Subject = TypeVar("Subject")
 EVIDENCE_BEAT_NS = 5_000_000_000
+BEAT_LEASES_MAX = 4096
+"""Leases that a beat names; of more it names none, and so bounds no loss before it."""
 
 log = structlog.get_logger()
 
@@ -77,6 +84,7 @@ class Equipment:
         sink: Where evidence goes.
         run: Folder of the sockets.
         guarding: How guards are set.
+        tracer: Where spans go.
     """
 
     settings: Settings
@@ -86,9 +94,10 @@ class Equipment:
     model: Model
     layout: Layout
     memory: PoolMemory
-    sink: JsonLines
+    sink: Sink
     run: Path
     guarding: Guarding
+    tracer: Tracer = UNTRACED
 
 
 class Host(ABC):
@@ -124,6 +133,8 @@ class Host(ABC):
             equipment.model.vocab_size,
             check=equipment.settings.guards.on(Guard.TICKET),
         )
+        self.traces = NodeTraces(equipment.peer.role, equipment.tracer)
+        self.watching = Watching(core.machine.books.pool, self.links.send)
         self.routes = _routes_of(equipment.peer.node, equipment.settings)
         self.gateways: set[NodeName] = set()
         self.tasks: TaskGroup | None = None
@@ -134,6 +145,7 @@ class Host(ABC):
         self._broken: LedgerBroken | None = None
         self._recorded_beat_at = clock.now()
         self._scrubbed_pages = 0
+        self.stopwatch = Stopwatch(equipment.settings.metrics.group_requests_min)
         self._epoch = core.machine.books.report.epoch
 
     # What a kind of node adds
@@ -181,7 +193,9 @@ class Host(ABC):
         try:
             self._tick()
             while self._events:
-                self._perform(self.core.handle(self._events.popleft(), clock.now()))
+                event = self._events.popleft()
+                self.traces.told(event)
+                self._perform(self.core.handle(event, clock.now()))
                 self._tick()
         except LedgerBroken as broken:
             self._stop(broken)
@@ -221,6 +235,7 @@ class Host(ABC):
     def _perform(self, effects: Sequence[Effect]) -> None:
         self._report_anew()
         for effect in effects:
+            self.traces.done(effect)
             match effect:
                 case Record():
                     self._record(effect)
@@ -238,6 +253,7 @@ class Host(ABC):
                     self.perform(effect)
 
     def _record(self, record: Record) -> None:
+        self.stopwatch.note(record, clock.now())
         fields = self._pseudonyms(record.event, record.fields)
         self.has.sink.record(record.event, record.owner, fields)
 
@@ -252,10 +268,10 @@ class Host(ABC):
         self.tasks.start_soon(work, subject)
 
     def _pseudonyms(self, event: str, fields: dict[str, Value]) -> dict[str, Value]:
-        """Replace tenants that the core names beside the owner: the sink knows only the owner's."""
+        """Replace names that the core gives beside the owner: the sink knows only the owner's."""
         row = EVENTS[event]
         return {
-            name: self.has.sink.pseudonym("tenant", str(value))
+            name: self.has.sink.pseudonym(row[name].stands_for, str(value))
             if row[name].sensitivity is Sensitivity.PSEUDONYM
             else value
             for name, value in fields.items()
@@ -281,6 +297,7 @@ class Host(ABC):
             tasks.start_soon(self.links.beat, self._sign_of_life)
             tasks.start_soon(self._watch_deadlines)
             tasks.start_soon(self._watch_waivers)
+            tasks.start_soon(self.watching.run)
             tasks.start_soon(self.work)
             ready()
         if self._broken is not None:
@@ -340,6 +357,8 @@ class Host(ABC):
                 self._report()
             case Rehearse():
                 self.tell(Told(peer, message))
+            case Watch():
+                self.watching.asked(peer.node, message)
             case _:
                 self.hear(peer, message, file)
 
@@ -351,8 +370,18 @@ class Host(ABC):
         now = clock.now()
         if now - self._recorded_beat_at > EVIDENCE_BEAT_NS:
             self._recorded_beat_at = now
-            self.has.sink.record("beat", None, {"records": self.has.sink.records})
+            self.has.sink.record("beat", None, self._beat())
         return self.status() if name in self.gateways else Beat()
+
+    def _beat(self) -> dict[str, Value]:
+        """Say again what must not be believed away if the record that said it first is lost."""
+        leases = self.core.machine.books.pool.leases
+        return {
+            "records": self.has.sink.records,
+            "relaxed": in_words(self.has.guarding.guards),
+            "points": tuple(map(str, self.points.once_armed())),
+            "leases": tuple(leases) if len(leases) <= BEAT_LEASES_MAX else None,
+        }
 
     def _report(self) -> None:
         """Tell all gateways what is true now, not at the next beat."""
@@ -377,11 +406,18 @@ class Host(ABC):
             windows_draining=draining,
             requests=dict(self.requests()),
             links=self.links.names,
-            counters={**books.counters, "pages_scrubbed": self._scrubbed_pages},
+            counters={
+                **books.counters,
+                "pages_scrubbed": self._scrubbed_pages,
+                "evidence_records": self.has.sink.records,
+                "evidence_lost": self.has.sink.lost,
+                "trace_spans_dropped": self.has.tracer.dropped,
+            },
             fences={str(fence): count for fence, count in books.drain.fences.items()},
             points=tuple(f"{reached.name} {reached.detail}" for reached in self.points.reached()),
             relaxed=books.guards.not_enforcing(self.routes),
             coverage=self.coverage(),
+            waits=self.stopwatch.waited(),
         )
 
     # Drills

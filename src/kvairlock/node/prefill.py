@@ -121,6 +121,7 @@ class PrefillHost(Host):
         salt = "" if isinstance(presented.ticket, Refusal) else presented.ticket.salt
         fed = Fed(presented.tenant, tokens, key_id_of(grant.ticket), salt)
         self.fed.setdefault(grant.transfer, fed)
+        self.traces.begin(grant.transfer, grant.trace)
         self.tell(
             Granted(
                 transfer=grant.transfer,
@@ -137,6 +138,7 @@ class PrefillHost(Host):
         )
         if grant.transfer not in self.machine.jobs:
             self.fed.pop(grant.transfer, None)
+            self.traces.refused(grant.transfer)
 
     def _has_window(self, window: WindowId) -> bool:
         writing = any(write.window == window for write in self.writing.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from pathlib import Path
 
@@ -15,7 +16,9 @@ from kvairlock.core.protocol.decode import DecodeLimits, DecodeNode
 from kvairlock.core.protocol.prefill import PrefillLimits, PrefillNode
 from kvairlock.core.terms import LandingPolicy, NodeName, Peer, Role
 from kvairlock.engine.model import load
+from kvairlock.metrics.serving import url_of
 from kvairlock.node.decode import DecodeHost
+from kvairlock.node.exposing import expose, listener_for
 from kvairlock.node.flawed_decode import FlawedDecode
 from kvairlock.node.flawed_prefill import FlawedPrefill
 from kvairlock.node.host import Equipment, Host
@@ -30,16 +33,19 @@ from kvairlock.node.prefill import PrefillHost
 from kvairlock.runtime import lifetime, threads
 from kvairlock.runtime.guarding import Guarding, in_words
 from kvairlock.runtime.machine import memory_free_bytes
+from kvairlock.runtime.recording import Sink
 from kvairlock.runtime.settings import (
     DecodeSettings,
     PrefillSettings,
     Settings,
     SettingsWrong,
 )
-from kvairlock.sink.jsonl import JsonLines
+from kvairlock.runtime.traces.opening import open_tracer
+from kvairlock.sink.recorder import Recorder
 from kvairlock.transport.memory import PoolMemory
 from kvairlock.transport.windows import Landing
 from kvairlock.wire.keys import Keyring
+from kvairlock.wire.pseudonyms import Pseudonyms
 
 log = structlog.get_logger()
 
@@ -93,7 +99,14 @@ def _decode(equipment: Equipment, node: DecodeSettings) -> Host:
     return kind(equipment, machine, landing, node.batch_max)
 
 
-def serve(settings: Settings, name: str, run: Path, evidence: Path, ring: Keyring) -> int:
+def serve(
+    settings: Settings,
+    name: str,
+    run: Path,
+    evidence: Path,
+    ring: Keyring,
+    pseudonyms: Pseudonyms,
+) -> int:
     """Run one node until SIGTERM or until standard input ends.
 
     Args:
@@ -102,6 +115,7 @@ def serve(settings: Settings, name: str, run: Path, evidence: Path, ring: Keyrin
         run: Folder of the sockets.
         evidence: Folder of the evidence.
         ring: The cluster's keys.
+        pseudonyms: The evidence key.
 
     Returns:
         The exit status.
@@ -109,10 +123,14 @@ def serve(settings: Settings, name: str, run: Path, evidence: Path, ring: Keyrin
     Raises:
         SettingsWrong: There is no such node, or its pages need more memory than there is.
         ModelMissing: The model was not fetched.
+        MetricsPortTaken: Its metrics cannot be served where they were to be.
+        TracingUnavailable: Traces are wanted, and what sends them is not installed.
     """
     node = node_settings(settings, name)
     role = settings.nodes[NodeName(name)]
     peer = Peer(NodeName(name), role, lifetime.fresh_incarnation())
+    tracer = open_tracer(settings.tracing, peer)
+    listener = listener_for(settings.metrics, node.metrics_port)
     model = load(settings.model)
     layout = model.layout(settings.page_tokens)
     require_memory(node, layout, memory_free_bytes())
@@ -122,18 +140,22 @@ def serve(settings: Settings, name: str, run: Path, evidence: Path, ring: Keyrin
         log.warning("pages may be swapped out; raise RLIMIT_MEMLOCK", reason=refused)
         memory.populate()
     report = measure(settings, node, model, peer)
-    sink = JsonLines(evidence, peer, ring)
+    sink = Recorder(evidence, peer, ring, pseudonyms, settings.evidence)
     guarding = Guarding(settings, int(time.time()))
     _record_start(sink, guarding, node, report)
-    equipment = Equipment(settings, report, peer, ring, model, layout, memory, sink, run, guarding)
+    equipment = Equipment(
+        settings, report, peer, ring, model, layout, memory, sink, run, guarding, tracer
+    )
     try:
         with threads.limit_blas(node.threads, len(settings.nodes)):
             log.info("node computes", model=settings.model, threads=threads.blas_threads())
-            anyio.run(_run, equipment, node)
+            anyio.run(_run, equipment, node, listener)
     except BaseException:
         sink.close(in_order=False)
+        tracer.close()
         raise
     sink.close()
+    tracer.close()
     return 0
 
 
@@ -142,7 +164,7 @@ def _is_shared(node: NodeSettings) -> bool:
 
 
 def _record_start(
-    sink: JsonLines, guarding: Guarding, node: NodeSettings, report: CapacityReport
+    sink: Sink, guarding: Guarding, node: NodeSettings, report: CapacityReport
 ) -> None:
     sink.record(
         "node_started",
@@ -150,7 +172,7 @@ def _record_start(
         {
             "guards_off": tuple(sorted(map(str, guarding.guards.off))),
             "landing": str(node.landing) if isinstance(node, DecodeSettings) else "",
-            "pages": report.pages,
+            "pool_pages": report.pages,
             "fingerprint": report.fingerprint,
             "relaxed": in_words(guarding.guards),
         },
@@ -160,7 +182,7 @@ def _record_start(
     sink.record("capacity_reported", None, report.figures(Cause.START))
 
 
-async def _run(equipment: Equipment, node: NodeSettings) -> None:
+async def _run(equipment: Equipment, node: NodeSettings, listener: socket.socket | None) -> None:
     host = build(equipment, node)
     dials: dict[NodeName, Path] = {}
     if equipment.peer.role is Role.DECODE:
@@ -175,8 +197,10 @@ async def _run(equipment: Equipment, node: NodeSettings) -> None:
             tasks.cancel_scope.cancel()
 
         tasks.start_soon(until_stopped)
+        if listener is not None:
+            tasks.start_soon(expose, listener, equipment.peer, host.status)
         try:
-            await host.run(dials, lambda: _say_ready(equipment))
+            await host.run(dials, lambda: _say_ready(equipment, listener))
         except LedgerBroken as error:
             broken = error
             tasks.cancel_scope.cancel()
@@ -184,7 +208,7 @@ async def _run(equipment: Equipment, node: NodeSettings) -> None:
         raise broken
 
 
-def _say_ready(equipment: Equipment) -> None:
+def _say_ready(equipment: Equipment, listener: socket.socket | None) -> None:
     lifetime.say_ready(
         {
             "ready": equipment.peer.node,
@@ -192,5 +216,6 @@ def _say_ready(equipment: Equipment) -> None:
             "pid": os.getpid(),
             "incarnation": equipment.peer.incarnation,
             "tokens": equipment.report.tokens,
+            "metrics": None if listener is None else url_of(listener),
         }
     )

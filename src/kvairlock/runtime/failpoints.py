@@ -118,6 +118,7 @@ class Failpoints:
         self._enabled = enabled
         self._on_reached = on_reached
         self._gates: dict[Point, _Gate] = {}
+        self._once: set[Point] = set()
         self._lock = threading.Lock()
 
     def arm(self, name: Point, after: int = 0) -> None:
@@ -137,6 +138,7 @@ class Failpoints:
             if name in self._gates:
                 raise FailpointError(f"{name} is armed already")
             self._gates[name] = _Gate(passes_left=after)
+            self._once.add(name)
 
     def reach(self, name: Point, detail: str = "") -> Passage:
         """Pass the named place, from product code; blocks the calling thread while it is held."""
@@ -167,6 +169,11 @@ class Failpoints:
             return False
         with self._lock:
             return name in self._gates
+
+    def once_armed(self) -> tuple[Point, ...]:
+        """Return everything that is or was armed in this process, in the order of `POINTS`."""
+        with self._lock:
+            return tuple(point for point in POINTS if point in self._once)
 
     def reached(self) -> tuple[Reached, ...]:
         """Return everyone who waits now, in order of arrival per name."""

@@ -18,6 +18,9 @@ from kvairlock.core.promise.commitment import Commitment, LengthClass, Reach
 from kvairlock.core.promise.conditions import ATTRIBUTABLE, COUNTED, Conditions
 from kvairlock.core.promise.waivers import Waiver
 from kvairlock.core.terms import LandingPolicy, NodeName, Role, Route
+from kvairlock.runtime.evidence_settings import EvidenceSettings
+from kvairlock.runtime.metrics_settings import MetricsPort, MetricsSettings
+from kvairlock.runtime.tracing_settings import TracingSettings
 from kvairlock.runtime.waiver_settings import WaiverSettings
 
 Threads = Annotated[
@@ -201,6 +204,7 @@ class PrefillSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Meta(ge=0, le=1, description="Largest share of the pool that finished prefixes may keep."),
     ] = 0.5
     threads: Threads = 0
+    metrics_port: MetricsPort = 0
 
 
 class DecodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -238,6 +242,7 @@ class DecodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         ),
     ] = 0
     threads: Threads = 0
+    metrics_port: MetricsPort = 0
 
 
 class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -287,6 +292,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     commitment: CommitmentSettings = CommitmentSettings()
     breaker: BreakerSettings = BreakerSettings()
     retries: RetrySettings = RetrySettings()
+    metrics: MetricsSettings = MetricsSettings()
     prefill: tuple[PrefillSettings, ...] = (PrefillSettings(name="prefill-0"),)
     decode: tuple[DecodeSettings, ...] = (DecodeSettings(name="decode-0"),)
     limits: LimitSettings = LimitSettings()
@@ -294,6 +300,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         tuple[WaiverSettings, ...],
         Meta(description="Permissions to check less for a time, one [[waiver]] for each."),
     ] = ()
+    tracing: TracingSettings = TracingSettings()
+    evidence: EvidenceSettings = EvidenceSettings()
     drill: DrillSettings = DrillSettings()
 
     @property
@@ -403,6 +411,8 @@ def check(settings: Settings) -> None:
             "gateway.ticket_s must cover limits.queue_ms plus limits.prefill_ms: a ticket that "
             "expires in the queue would turn load into refusals"
         )
+    for problem in settings.tracing.problems():
+        raise SettingsWrong(f"tracing.{problem}")
     _check_waivers(settings)
     if settings.drill.enabled:
         return

@@ -44,6 +44,8 @@ TYPES: dict[str, type[Any]] = {
         messages.Resize,
         messages.Rehearse,
         messages.Rehearsed,
+        messages.Watch,
+        messages.PageMap,
         messages.Beat,
         messages.Drill,
     )

@@ -10,7 +10,7 @@ process of version 1 acts on. All other messages are the same in both versions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from kvairlock.core import messages
@@ -18,7 +18,7 @@ from kvairlock.core.ends import End
 from kvairlock.core.errors import Refusal
 from kvairlock.core.messages import Message
 from kvairlock.core.promise import capacity
-from kvairlock.core.terms import Incarnation, NodeName, Role, TransferId
+from kvairlock.core.terms import Incarnation, NodeName, Reader, Role, TransferId, WindowId
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +62,70 @@ class Ended:
     reused_tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """A request as version 1 asks for it: it is never traced. The fields are those of today's.
+
+    Raises:
+        ValueError: When made with an impossible number of alternatives.
+    """
+
+    ticket: bytes
+    tenant: str
+    transfer: TransferId
+    tokens: bytes
+    max_tokens: int
+    choices: int
+    stop: tuple[bytes, ...]
+    sampling: messages.Sampling
+    alternatives: int | None
+    prefill: NodeName
+    nonce: str
+
+    def __post_init__(self) -> None:
+        messages.check_alternatives(self.alternatives)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A grant as version 1 has it, not traced; the fields are those of today's."""
+
+    transfer: TransferId
+    ticket: bytes
+    tokens: bytes
+    window: WindowId
+    file: int
+    offsets: tuple[int, ...]
+    generations: tuple[int, ...]
+    layout: str
+    seed: int
+    patience_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim as version 1 has it, not traced; the fields are those of today's."""
+
+    transfer: TransferId
+    ticket: bytes
+    offer: bytes
+    tenant: str
+    input_digest: bytes
+    prompt_tokens: int
+    nonce: str
+    generations: tuple[int, ...]
+    reader: Reader
+
+
 TYPES: dict[str, type[Any]] = {
-    "submit": messages.Submit,
+    "submit": Submit,
     "cancel": messages.Cancel,
-    "grant": messages.Grant,
+    "grant": Grant,
     "withdraw": messages.Withdraw,
     "released": messages.Released,
     "receipt": messages.Receipt,
     "ruling": messages.Ruling,
-    "claim": messages.Claim,
+    "claim": Claim,
     "lent": messages.Lent,
     "validate": messages.Validate,
     "validated": messages.Validated,
@@ -93,6 +148,12 @@ def up(said: Any) -> Message:
             return _status_up(said)
         case Ended():
             return _ended_up(said)
+        case Submit():
+            return messages.Submit(**_fields(said), trace="")
+        case Grant():
+            return messages.Grant(**_fields(said), trace="")
+        case Claim():
+            return messages.Claim(**_fields(said), trace="")
         case _:
             message: Message = said
             return message
@@ -105,8 +166,19 @@ def down(message: Message) -> Any:
             return _status_down(message)
         case messages.Ended():
             return _ended_down(message)
+        case messages.Submit():
+            return Submit(**_fields(message, but="trace"))
+        case messages.Grant():
+            return Grant(**_fields(message, but="trace"))
+        case messages.Claim():
+            return Claim(**_fields(message, but="trace"))
         case _:
             return message
+
+
+def _fields(of: Any, but: str = "") -> dict[str, Any]:
+    """Return the fields of a message or a form by name, all but one."""
+    return {f.name: getattr(of, f.name) for f in fields(of) if f.name != but}
 
 
 def _ended_up(said: Ended) -> messages.Ended:
@@ -145,6 +217,7 @@ def _status_up(said: NodeStatus) -> messages.NodeStatus:
         points=said.points,
         relaxed=None,
         coverage=None,
+        waits=None,
     )
 
 

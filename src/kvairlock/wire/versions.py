@@ -17,7 +17,8 @@ VERSIONS = {
     1: "what 0.1.0 speaks",
     2: "a report has an epoch, states what it depends on, its windows and its groups of pages; a "
     "node states what does not enforce and how pages were checked; an end states what a request "
-    "recovered from; `Resize`, `Rehearse`, `Rehearsed`",
+    "recovered from; `Resize`, `Rehearse`, `Rehearsed`, `Watch`, `PageMap`; a request, a grant "
+    "and a claim say which trace they belong to",
 }
 """Every version, and what it brought."""
 

@@ -17,7 +17,7 @@ from kvairlock.core.terms import Instant, Role
 from kvairlock.drills.records import Entry
 from kvairlock.drills.soak.evidence import lost_in
 from kvairlock.drills.stack import DrillFailed
-from kvairlock.sink.jsonl import read
+from kvairlock.sink.reading import read_lives
 
 MEMORY = {"drain_ended": "pages", "window_fenced": "window"}
 """The events that say how long memory waited, and what kind of memory that was."""
@@ -74,11 +74,11 @@ def read_all(folder: Path) -> list[Entry]:
     Raises:
         DrillFailed: Records of the gateway are missing.
     """
-    files: list[list[Entry]] = [read(path) for path in sorted(folder.glob("*.jsonl"))]
-    gateway = [file for file in files if file and file[0]["role"] == Role.GATEWAY]
-    if not gateway or any(lost_in(file) for file in gateway):
+    lives: list[list[Entry]] = read_lives(folder)
+    gateway = [life for life in lives if life[0]["role"] == Role.GATEWAY]
+    if not gateway or any(lost_in(life) for life in gateway):
         raise DrillFailed("the gateway's evidence is not whole, so nobody knows what it sent")
-    return [record for file in files for record in file]
+    return [record for life in lives for record in life]
 
 
 def hear(records: Iterable[Entry], spans: Sequence[tuple[Instant, Instant]]) -> list[Heard]:

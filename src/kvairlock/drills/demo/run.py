@@ -267,7 +267,7 @@ def _all_rows(folder: Path, wanted: Sequence[str], progress: Console) -> list[Ro
 def _rows_of(case: Case, names: Sequence[str], keys: Keys, folder: Path) -> list[Row]:
     rows: list[Row] = []
     with running(settings(case), keys, folder) as stack:
-        bench = Bench(Client(stack, keys), Canaries(SEED), Records(stack.evidence, keys.ring))
+        bench = Bench(Client(stack, keys), Canaries(SEED), Records(stack.evidence, keys.pseudonyms))
         for name in names:
             outcomes = SCENARIOS[name](bench)
             expects = case.expects[name]

@@ -108,7 +108,7 @@ class Bench:
         self.client = Client(stack, keys)
         self.journal = Journal(stack.evidence)
         self.canaries = canaries
-        self._records = Records(stack.evidence, keys.ring)
+        self._records = Records(stack.evidence, keys.pseudonyms)
 
     # Processes
 

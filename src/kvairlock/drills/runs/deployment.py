@@ -7,6 +7,7 @@ to be in drill mode; what cannot be done is skipped, with the reason.
 
 from __future__ import annotations
 
+import time
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +23,8 @@ from kvairlock.drills.client import GatewayClient
 from kvairlock.drills.library.drill import Limits
 from kvairlock.drills.records import Records
 from kvairlock.drills.runs.player import Site
-from kvairlock.runtime.secrets import api_key_in, keyring_in
-from kvairlock.wire.keys import Keyring
+from kvairlock.runtime.secrets import api_key_in, pseudonyms_in
+from kvairlock.wire.pseudonyms import Pseudonyms
 
 
 class DeploymentWrong(KvairlockError):
@@ -61,11 +62,11 @@ class EvidenceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Args:
         folder: Where the processes write it.
-        cluster_key_file: The cluster's keys, which say whose record is whose.
+        evidence_key_file: The evidence key, which says whose record is whose.
     """
 
     folder: str
-    cluster_key_file: str
+    evidence_key_file: str
 
 
 class DeploymentFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -95,7 +96,7 @@ class Deployment:
         keys: The key of each.
         limits: What was agreed on.
         evidence: Folder of its evidence, or None.
-        ring: The cluster's keys, or None.
+        pseudonyms: The evidence key, or None.
     """
 
     url: str
@@ -104,7 +105,7 @@ class Deployment:
     keys: Mapping[str, str]
     limits: Limits
     evidence: Path | None
-    ring: Keyring | None
+    pseudonyms: Pseudonyms | None
 
     def site(self, tenants: Sequence[str]) -> Site:
         """Return the way in for a drill, whose tenants stand for those of the deployment.
@@ -115,8 +116,8 @@ class Deployment:
         names = dict(zip(tenants, self.tenants, strict=False))
         keys = {name: self.keys[real] for name, real in names.items()}
         records = None
-        if self.evidence is not None and self.ring is not None:
-            records = Records(self.evidence, self.ring, names)
+        if self.evidence is not None and self.pseudonyms is not None:
+            records = Records(self.evidence, self.pseudonyms.at(time.time()), names)
         return Site(GatewayClient(self.url, keys, self.operator), records, None)
 
     def facts(self) -> Facts:
@@ -187,7 +188,7 @@ def load(path: Path) -> Deployment:
         keys={tenant.name: api_key_in(folder / tenant.key_file) for tenant in said.tenant},
         limits=said.limits,
         evidence=None if evidence is None else folder / evidence.folder,
-        ring=None if evidence is None else keyring_in(folder / evidence.cluster_key_file),
+        pseudonyms=None if evidence is None else pseudonyms_in(folder / evidence.evidence_key_file),
     )
 
 

@@ -93,8 +93,9 @@ class Player:
             BeyondLimits: A limit would be exceeded.
             DrillFailed: Something that is waited for does not happen.
         """
-        for step in self._drill.steps:
-            self._do(step)
+        with self._client.drilling(self._drill.name):
+            for step in self._drill.steps:
+                self._do(step)
         return {name: self.witness.seen(asked) for name, asked in self._asked.items()}
 
     # Steps

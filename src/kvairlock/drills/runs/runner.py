@@ -125,7 +125,7 @@ class _Runner:
         self.cleaned.append(gone(cleaned, stack.pids.values()))
 
     def _use(self, group: Group, stack: Running, place: Path, waiting: deque[Run]) -> Cleaned:
-        records = Records(stack.evidence, self._keys.ring)
+        records = Records(stack.evidence, self._keys.pseudonyms)
         site = Site(Client(stack, self._keys), records, stack)
         known: tuple[Marked, ...] = ()
         done: list[str] = []

@@ -10,7 +10,7 @@ from pathlib import Path
 from kvairlock.core.errors import Stage
 from kvairlock.core.terms import NS_PER_MS, Role
 from kvairlock.drills.records import Entry
-from kvairlock.sink.jsonl import read
+from kvairlock.sink.reading import read_lives
 
 WAIT_MS_MIN = 10
 
@@ -20,10 +20,10 @@ class Witness:
     """What the evidence of a stack that has stopped in order says.
 
     Args:
-        files: How many files there are; each process writes one.
+        files: How many lives of processes there is evidence of.
         records: How many records there are.
-        records_lost: How many numbers are missing in the files.
-        files_open: Files without a close marker: what came last in them is not known.
+        records_lost: How many numbers are missing in them.
+        files_open: Lives without a close marker: what came last in them is not known.
         ends_missing: Requests that the gateway let pass, and that no decode node ended.
         ends_repeated: Ends of a request on a node after the first.
         waited: Requests that waited at least 10 ms for pages, because others held them.
@@ -46,15 +46,15 @@ def hear(folder: Path) -> Witness:
     Args:
         folder: Where its processes wrote.
     """
-    files = [read(path) for path in sorted(folder.glob("*.jsonl"))]
-    records: list[Entry] = [record for file in files for record in file]
+    lives: list[list[Entry]] = read_lives(folder)
+    records = [record for life in lives for record in life]
     decode = [record for record in records if record["role"] == Role.DECODE]
     waits_ms = _waits_ms(decode)
     return Witness(
-        files=len(files),
+        files=len(lives),
         records=len(records),
-        records_lost=sum(lost_in(file) for file in files),
-        files_open=sum(not file or file[-1]["event"] != "node_closed" for file in files),
+        records_lost=sum(lost_in(life) for life in lives),
+        files_open=sum(life[-1]["event"] != "node_closed" for life in lives),
         ends_missing=len(_admitted(records, Stage.GATEWAY) - {r for _, r in _ends(decode)}),
         ends_repeated=sum(count - 1 for count in _ends(records).values()),
         waited=sum(wait_ms >= WAIT_MS_MIN for wait_ms in waits_ms),
@@ -62,9 +62,9 @@ def hear(folder: Path) -> Witness:
     )
 
 
-def lost_in(file: Sequence[Entry]) -> int:
+def lost_in(life: Sequence[Entry]) -> int:
     """Return how many numbers are missing: a writer gives one to all, also to what it drops."""
-    return int(file[-1]["sequence"]) - len(file) if file else 0
+    return int(life[-1]["sequence"]) - len(life)
 
 
 def _admitted(records: Sequence[Entry], stage: Stage) -> set[str]:

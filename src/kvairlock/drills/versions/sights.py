@@ -7,18 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import permutations
-from pathlib import Path
 
 from kvairlock.core.evidence import SCHEMA_VERSION
 from kvairlock.core.terms import Fence
 from kvairlock.drills.canaries import Marked
 from kvairlock.drills.client import Call, Reply
+from kvairlock.drills.records import Entry
 from kvairlock.drills.stack import wait_for
 from kvairlock.drills.versions.release import FIRST
 from kvairlock.drills.versions.stack import CONTEXT_TOKENS, PAGE_TOKENS, PREFILL_PAGES, Mixed
 from kvairlock.drills.versions.table import DECODE, PREFILL, Build, Incompatible
 from kvairlock.runtime.failpoints import Failpoint
-from kvairlock.sink.jsonl import read
+from kvairlock.sink.reading import read_lives
 from kvairlock.wire.versions import Versions, common
 
 TENANTS = ("acme", "bravo")
@@ -160,10 +160,12 @@ def is_refused(stack: Mixed, row: Incompatible) -> Sight:
 def leaves_evidence(stack: Mixed) -> Sight:
     """After the stop every process must have left evidence of its release's schema, and whole."""
     schemas = {name: SCHEMAS.get(of.version, SCHEMA_VERSION) for name, of in stack.lives.items()}
+    lives: list[list[Entry]] = read_lives(stack.evidence)
+    found = {f"{life[0]['node']}-{life[0]['incarnation']}": life for life in lives}
     whole = [
         f"schema {schema}"
         for name, schema in schemas.items()
-        if _is_whole(stack.evidence / f"{name}.jsonl", schema)
+        if _is_whole(found.get(name, []), schema)
     ]
     expected = _counted(f"schema {schema}" for schema in schemas.values())
     got = _counted(whole)
@@ -174,8 +176,7 @@ def _counted(words: Iterable[str]) -> str:
     return ", ".join(f"{count} of {word}" for word, count in sorted(Counter(words).items()))
 
 
-def _is_whole(path: Path, schema: int) -> bool:
-    records = read(path)
+def _is_whole(records: Sequence[Entry], schema: int) -> bool:
     numbers = [record["sequence"] for record in records]
     numbered = numbers == list(range(1, len(records) + 1))
     known = {record["schema"] for record in records} == {schema}

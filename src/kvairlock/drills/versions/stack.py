@@ -20,6 +20,7 @@ from kvairlock.drills.records import Records
 from kvairlock.drills.stack import DrillFailed, Keys, wait_for
 from kvairlock.drills.versions.release import Release
 from kvairlock.drills.versions.table import GATEWAY, Build, Seat
+from kvairlock.wire.pseudonyms import Pseudonyms
 
 CONTEXT_TOKENS = 640
 """What is published; both pools hold more."""
@@ -114,7 +115,7 @@ class Mixed:
         self.lives: dict[str, Release] = {}
         """Of which release each process was, by the name of its evidence."""
         self.evidence = folder / "evidence"
-        self.records = Records(self.evidence, keys.ring)
+        self.records = Records(self.evidence, Pseudonyms.of_ring(keys.ring))
         self.canaries = Canaries(SEED)
 
     @property
