@@ -131,5 +131,5 @@ def test_what_an_audit_asks_can_be_said_in_other_dialects(
     rows = list(history(SEED, INCIDENTS["the incident"]).rows)
     records = engine.create_table("said", pa.Table.from_pylist(rows, schema=WIDE), overwrite=True)
     audit(evidence_of(records))
-    assert len(asked) == 6
+    assert len(asked) == 7
     assert all("SELECT" in sql for sql in asked)
