@@ -447,7 +447,7 @@ def test_the_bound_holds_whatever_tenants_do() -> None:
     FairOrderMachine.reached = Counter()
     run_state_machine_as_test(FairOrderMachine, settings=LIMITS)
     rare = ("passed", "compared", "waited for", "went in front of what never fits")
-    assert min(FairOrderMachine.reached[what] for what in rare) > 100
+    assert min(FairOrderMachine.reached[what] for what in rare) > 50
 
 
 def test_one_line_for_all_breaks_the_bound() -> None:

@@ -136,7 +136,7 @@ class PullResizing(Resizing, PullMachine):
     """Pull, with a reader that asks afterwards."""
 
 
-LIMITS = settings(max_examples=80, stateful_step_count=50)
+LIMITS = settings(max_examples=140, stateful_step_count=50)
 RARE = {"refused while it waited", "withdrawn later", "ended.completed"}
 
 

@@ -22,6 +22,7 @@ from kvairlock.gateway.parsers import INLINE_BYTES_MAX, Parsers
 from kvairlock.gateway.parts import Parts
 from kvairlock.gateway.tally import Tally
 from kvairlock.runtime.settings import Settings
+from kvairlock.runtime.traces.tracer import UNTRACED
 from kvairlock.sink.recorder import Recorder
 
 from .asking import OFFER
@@ -201,6 +202,8 @@ def test_a_body_waits_in_the_line_of_the_tenant_whose_key_it_came_with(
             parsers=parsers,
             meter=meter,
             tally=tally,
+            tracer=UNTRACED,
+            evidence=evidence,
         )
         clients = [Client(cast(Parts, parts), key) for key in (acme, rival)]
         async with parsers.turn("acme", 2 * LARGE):
