@@ -18,6 +18,7 @@ from kvairlock.drills.records import Records
 from kvairlock.drills.stack import Keys, Running, make_keys, running
 from tests.e2e.served import OPERATOR, Served, serving
 
+from .frozen import freezing
 from .pages import Tab, tab
 
 SEED = 20261201
@@ -206,9 +207,72 @@ def test_a_lost_node_is_said_and_its_map_goes(opened: Tab, tmp_path: Path) -> No
         opened.enter(served.url, served.keys.of[OPERATOR])
         opened.until("() => document.querySelectorAll('canvas[data-whole-ms]').length === 2")
         served.kill("prefill-0")
-        opened.until("() => document.querySelector('#news').innerText.includes('prefill-0')")
         opened.until("() => document.querySelectorAll('.map:not([hidden])').length === 1")
         opened.until("() => document.querySelectorAll('.map:not([hidden])').length === 2")
+        opened.until("() => document.querySelector('#news').innerText.includes('prefill-0')")
+
+
+# When something is wrong
+
+
+def test_a_connection_that_is_dead_and_open_is_given_up_and_made_again(
+    opened: Tab, stack: Served
+) -> None:
+    with freezing(int(stack.url.rsplit(":", 1)[1])) as proxy:
+        opened.page.clock.install()
+        opened.enter(proxy.url, stack.keys.of[OPERATOR])
+        opened.until("() => document.getElementById('connection').innerText === 'live'")
+        proxy.freeze()
+        opened.until("() => document.getElementById('connection').innerText.startsWith('silent')")
+        opened.page.clock.fast_forward(10_000)
+        opened.until("() => document.getElementById('connection').innerText.startsWith('lost')")
+        assert opened.text("#connection") == "lost: nothing came for ten seconds"
+        opened.until("() => document.getElementById('connection').innerText === 'live'")
+
+
+def test_a_fault_of_the_page_itself_is_no_lost_gateway(browser: Any, stack: Served) -> None:
+    with tab(browser) as broken:
+        broken.page.route("**/console/pages.js", faulty)
+        broken.enter(stack.url, stack.keys.of[OPERATOR])
+        broken.until("() => document.getElementById('connection').innerText.startsWith('lost')")
+        assert "this page has a fault" in broken.text("#connection")
+        assert "error: planted" in broken.said
+
+
+def faulty(route: Any) -> None:
+    response = route.fetch()
+    planted = "apply(map, told, now) { throw new Error('planted');"
+    route.fulfill(
+        response=response, body=response.text().replace("apply(map, told, now) {", planted)
+    )
+
+
+def test_a_tab_that_is_hidden_for_hours_keeps_no_more_runs_than_pages(entered: Tab) -> None:
+    runs = entered.page.evaluate(
+        """async () => {
+          const { apply, take } = await import('/console/pages.js');
+          const base64 = array => btoa(String.fromCharCode(...new Uint8Array(array.buffer)));
+          const told = (extent, ...spans) => ({
+            extent, pool_pages: 8, watched_ms: 0, spans: base64(new Int32Array(spans)),
+            stages: base64(new Int8Array(8)), generations: base64(new BigInt64Array(8)),
+            ages_ms: base64(new Uint32Array(8)),
+          });
+          let map = apply(undefined, told('whole', 0, 8), 0);
+          take(map);
+          const change = times => {
+            while (times--) map = apply(map, told('changes', 1, 1, 5, 1), 0);
+          };
+          change(4);
+          const few = map.runs.length;
+          change(1000);
+          const kept = map.runs.length;
+          return [few, kept, take(map).find(([, count]) => count === 8), take(map)];
+        }"""
+    )
+    few, kept, whole, after = runs
+    assert few == 8, "as long as they are not more than pages, they are kept as they came"
+    assert kept < 8
+    assert (whole, after) == ([0, 8], [])
 
 
 # For everybody
@@ -223,9 +287,25 @@ def test_a_map_can_be_read_by_keyboard(entered: Tab) -> None:
     page.keyboard.press("ArrowRight")
     text = page.get_attribute("canvas >> nth=1", "aria-valuetext")
     assert text.startswith("page 1: free, generation ")
-    assert " for " in text
+    assert page.inner_text(".readout >> nth=1").startswith(f"{text}, for ")
     page.keyboard.press("ArrowDown")
     assert int(page.get_attribute("canvas >> nth=1", "aria-valuenow")) > 2, "a row further down"
+
+
+def test_a_page_that_does_not_change_is_read_out_once(entered: Tab) -> None:
+    entered.page.focus("canvas >> nth=1")
+    said = entered.page.evaluate(
+        """() => new Promise(done => {
+          const readout = document.querySelectorAll('.readout')[1];
+          let [words, ages] = [0, 0];
+          const text = {attributes: true, attributeFilter: ['aria-valuetext', 'aria-valuenow']};
+          new MutationObserver(all => { words += all.length; })
+            .observe(document.querySelectorAll('canvas')[1], text);
+          new MutationObserver(() => { if ((ages += 1) === 3) done(words); })
+            .observe(readout, {childList: true, characterData: true, subtree: true});
+        })"""
+    )
+    assert said == 0, "its age went on, and nothing was said"
 
 
 def test_everything_can_be_reached_by_keyboard_in_order_and_is_seen_to_be(entered: Tab) -> None:

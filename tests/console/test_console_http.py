@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
 
 from kvairlock.core.memory.page import PageStage
-from kvairlock.core.messages import PageMap, Watch
+from kvairlock.core.messages import NodeStatus, PageMap, Watch
 from kvairlock.gateway.console.figures import NOT_TOLD
 from kvairlock.gateway.console.page_maps import LEASE_MS
+from kvairlock.gateway.console.shell import assets
 from kvairlock.gateway.console.viewers import VIEWERS_MAX
 from kvairlock.runtime.link import Link
-from tests.gateway.fake_nodes import DECODE_TOKENS, PREFILL_TOKENS, WAIT_S, FakeNodes
+from tests.gateway.fake_nodes import DECODE_TOKENS, PREFILL_TOKENS, WAIT_S, FakeNode, FakeNodes
 from tests.gateway.stacks import Stack, stack, until
 
 PAGES = 4
 EVENTS_MAX = 200
+HELD = "held-request/1"
 
 
 async def tells_once(link: Link, watch: Watch) -> None:
@@ -38,13 +43,20 @@ def page_map(view: str, stage: int = PageStage.FREE) -> PageMap:
     return PageMap(view, 0, PAGES, span, bytes([stage] * PAGES), bytes(8 * PAGES), 0)
 
 
+def holding_a_point(node: FakeNode) -> NodeStatus:
+    """What a node states while a failpoint holds the thread of a request."""
+    return replace(FakeNode.status(node), points=(f"write.piece {HELD}",))
+
+
 @pytest.fixture(scope="module")
 def gateway() -> Iterator[Stack]:
     """A gateway whose decode node tells of its pages, and whose prefill node can't."""
 
     def start(nodes: FakeNodes) -> None:
         nodes.start("prefill-0", PREFILL_TOKENS, speaks=(1,))
-        nodes.start("decode-0", DECODE_TOKENS, ["prefill-0"]).watched = tells_once
+        decode = nodes.start("decode-0", DECODE_TOKENS, ["prefill-0"])
+        decode.watched = tells_once
+        decode.status = partial(holding_a_point, decode)  # type: ignore[method-assign]
 
     with stack(start=start) as running:
         yield running
@@ -162,11 +174,27 @@ def test_a_viewer_is_told_how_stages_are_numbered_first(gateway: Stack) -> None:
 def test_figures_have_every_part_and_then_only_those_that_changed(gateway: Stack) -> None:
     with looking(gateway) as stream:
         whole = first(stream, "figures")
+        gateway.complete(prompt="x" * 4000)
         later = first(stream, "figures")
     assert {"stack", "nodes", "routes", "refusals", "outcomes", "violations"} <= whole.keys()
     assert {"coverage", "waivers", "drills"} <= whole.keys()
     assert later.keys() < whole.keys()
     assert "drills" not in later
+
+
+def test_the_page_reads_every_figure_that_it_is_told(gateway: Stack) -> None:
+    gateway.complete(prompt="x" * 4000)
+    with looking(gateway) as stream:
+        told = first(stream, "figures")
+    scripts = "".join(asset.body.decode() for name, asset in assets().items() if ".js" in name)
+    sections = [
+        told["stack"],
+        *(row for part in told.values() if isinstance(part, list) for row in part),
+    ]
+    unread = {
+        key for section in sections for key in section if not re.search(rf"\b{key}\b", scripts)
+    }
+    assert unread == set()
 
 
 def test_what_a_node_does_not_state_is_said_to_be_unknown(gateway: Stack) -> None:
@@ -223,7 +251,7 @@ def test_no_tenant_no_key_and_no_request_is_in_the_stream(gateway: Stack) -> Non
             if line.startswith("event: sign"):
                 break
     assert '"refusals"' in said
-    secrets = ["acme-secret-name", "rival-secret-name", "staff", 'hello"', "xxxx"]
+    secrets = ["acme-secret-name", "rival-secret-name", "staff", 'hello"', "xxxx", HELD]
     secrets += [gateway.operator_key, gateway.tenant_key, answered.headers["x-request-id"]]
     assert not [secret for secret in secrets if secret in said]
 
@@ -266,8 +294,10 @@ def post_drills(gateway: Stack, body: object) -> httpx.Response:
 
 def test_results_of_drills_are_shown_as_they_were_posted(gateway: Stack) -> None:
     held = {**ROW, "guards_off": [], "held": True, "failed_as_expected": None}
+    again = {**ROW, "guards_off": ["range"] * 1000}
     leaked = {**held, "drill": "late-write", "held": False}
-    assert post_drills(gateway, {"ok": False, "rows": [ROW, held, leaked]}).json() == {"kept": 3}
+    rows = [ROW, again, held, leaked]
+    assert post_drills(gateway, {"ok": False, "rows": rows}).json() == {"kept": 4}
     with looking(gateway) as stream:
         while not (shown := first(stream, "figures").get("drills")):
             pass  # figures that another viewer was shown just before are good for a moment
@@ -276,6 +306,7 @@ def test_results_of_drills_are_shown_as_they_were_posted(gateway: Stack) -> None
         ("range", "held"),
         ("range", "failed as expected"),
     ]
+    assert shown[2]["guards_off"] == ["range"]
     assert "acme-secret-name" not in str(shown), "what was seen is not kept"
 
 
@@ -285,6 +316,8 @@ def test_results_of_drills_are_shown_as_they_were_posted(gateway: Stack) -> None
         {},
         [],
         {"rows": [{**ROW, "drill": "<b>"}]},
+        {"rows": [{**ROW, "drill": "range\n"}]},
+        {"rows": [{**ROW, "seconds": -1}]},
         {"rows": [{**ROW, "guards_off": ["no-such-guard"]}]},
         {"rows": [{**ROW, "held": "yes"}]},
         {"rows": [{k: v for k, v in ROW.items() if k != "failed_as_expected"}]},

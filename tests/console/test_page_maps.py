@@ -57,12 +57,10 @@ def test_what_a_node_tells_is_known_page_by_page() -> None:
     bench = Bench()
     bench.maps.heard(NODE, bench.said(4))
     assert bench.known().stage.tolist() == [0, 0, 0, 0, -1, -1]
-    assert bench.known().rest == 2
     bench.stage[1], bench.generation[1] = PageStage.READABLE, 7
     bench.maps.heard(NODE, bench.said())
     assert bench.known().stage.tolist() == [0, PageStage.READABLE, 0, 0, 0, 0]
     assert bench.known().generation.tolist() == [0, 7, 0, 0, 0, 0]
-    assert bench.known().rest == 0
 
 
 def test_an_age_begins_with_a_change_or_with_the_view() -> None:
@@ -120,7 +118,6 @@ def test_a_lease_is_renewed_under_its_name_and_ended_by_no_time() -> None:
         {"generations": b""},
         {"pool_pages": PAGES - 1},
         {"pool_pages": 0},
-        {"pool_pages": POOL_PAGES_MAX + 1},
         {"rest": 1},
     ],
     ids=str,
@@ -131,6 +128,16 @@ def test_a_map_that_makes_no_sense_is_held_against_its_node(wrong: dict[str, obj
         bench.maps.heard(NODE, replace(bench.said(), **wrong))  # type: ignore[arg-type]
     assert caught.value.reason is Reason.MALFORMED
     assert bench.maps[NODE] is None
+
+
+def test_a_pool_that_is_too_large_to_be_kept_has_no_map_and_is_no_fault() -> None:
+    bench = Bench()
+    bench.maps.heard(NODE, replace(bench.said(), pool_pages=POOL_PAGES_MAX + 1))
+    assert bench.maps[NODE] is None
+    assert bench.maps.why_none(NODE) == "more than 4,194,304 pages"
+    assert bench.maps.watch(NODE).lease_ms == 0, "it need not tell any more"
+    bench.maps.forget(NODE)
+    assert bench.maps.why_none(NODE) == ""
 
 
 def test_a_pool_does_not_change_its_size_within_a_view() -> None:

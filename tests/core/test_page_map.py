@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kvairlock.core.errors import Misuse
 from kvairlock.core.memory.page import PageStage, Verb
-from kvairlock.core.memory.page_map import UNTOLD, Changes, Packed, PageView, unpack
+from kvairlock.core.memory.page_map import PAGES_MAX, UNTOLD, Changes, Packed, PageView, unpack
 from kvairlock.core.memory.pool import Pool
 from kvairlock.core.terms import Incarnation, Owner, TransferId
 
@@ -121,3 +121,15 @@ def test_a_map_that_contradicts_itself_is_refused(wrong: Packed, rest: int, why:
     assert unpack(GOOD, 4, 1).pages.tolist() == [0, 1, 3]
     with pytest.raises(Misuse, match=why):
         unpack(wrong, 4, rest)
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_map_has_so_many_pages_and_no_more(step: int) -> None:
+    def said(pages: int) -> Packed:
+        numbers = np.arange(0, step * pages, step, dtype=np.int32)
+        return Changes(numbers, np.zeros(pages, np.int8), np.zeros(pages, np.int64), 0).pack()
+
+    pool_pages = 2 * PAGES_MAX + 2
+    assert unpack(said(PAGES_MAX), pool_pages, 0).pages[-1] == step * (PAGES_MAX - 1)
+    with pytest.raises(Misuse, match="more than 65536 pages"):
+        unpack(said(PAGES_MAX + 1), pool_pages, 0)

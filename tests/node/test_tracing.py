@@ -16,7 +16,7 @@ from kvairlock.core.events import Event, Landed, StepBegan
 from kvairlock.core.evidence import EVENTS
 from kvairlock.core.messages import Receipt
 from kvairlock.core.terms import NodeName, Owner, Role, TransferId, WindowId
-from kvairlock.node.tracing import NodeTraces
+from kvairlock.node.tracing import NodeTraces, Traced
 from kvairlock.runtime.traces.table import (
     ATTRIBUTES,
     LANDED_NOT_YET,
@@ -40,16 +40,21 @@ class Noted:
     name: str
     above: Noted | None
     all: list[Noted]
+    breaks: str = ""
     figures: dict[str, Figure] = field(default_factory=dict)
     failed: str = ""
     ended: bool = False
 
     @property
     def context(self) -> str:
+        if self.breaks == "context":
+            raise RuntimeError("no context")
         return f"context of {self.name}"
 
     def child(self, name: str) -> Noted:
-        self.all.append(Noted(name, self, self.all))
+        if self.breaks == name:
+            raise RuntimeError(f"no {name}")
+        self.all.append(Noted(name, self, self.all, self.breaks))
         return self.all[-1]
 
     def note(self, attribute: str, value: Figure) -> None:
@@ -69,8 +74,9 @@ class Notes:
 
     dropped = 0
 
-    def __init__(self) -> None:
+    def __init__(self, breaks: str = "") -> None:
         self.spans: list[Noted] = []
+        self.breaks = breaks
 
     def request(self, name: str, client: tuple[str, ...]) -> Span | None:
         raise AssertionError("nodes begin no request")
@@ -78,7 +84,9 @@ class Notes:
     def under(self, context: str, name: str) -> Span | None:
         if not context:
             return None
-        self.spans.append(Noted(name, None, self.spans))
+        if self.breaks == name:
+            raise RuntimeError(f"no {name}")
+        self.spans.append(Noted(name, None, self.spans, self.breaks))
         return self.spans[-1]
 
     def close(self) -> None:
@@ -194,6 +202,7 @@ def test_a_request_on_decode_is_a_tree_of_what_the_core_told() -> None:
         "decode.read",
     ]
     assert tracer.open() == []
+    assert traces.dropped == 0
     assert {s.above for s in tracer.spans[1:]} == {tracer.one("decode")}
     assert tracer.one("decode.queue").figures == {"kvairlock.pages": 3}
     assert tracer.one("decode.receipt").figures == {"kvairlock.peer": "p", "kvairlock.pages": 3}
@@ -325,3 +334,52 @@ def test_prefill_waits_for_a_ruling_only_on_what_it_did() -> None:
     play(traces, receipt(None), COMPLETED)
     assert tracer.one("prefill.ruling").ended
     assert tracer.open() == []
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize(
+    ("breaks", "lost"), [("decode", 1), ("decode.queue", 1), ("decode.window", 2), ("context", 3)]
+)
+def test_a_fault_costs_a_request_its_spans_and_nothing_else(breaks: str, lost: int) -> None:
+    traces = decode(Notes(breaks))
+    play(traces, ADMITTED, ALLOCATED, GRANTED)
+    assert traces.context(NAME, "decode.receipt") == ""
+    play(traces, LAND, Landed(NAME, (1, 2)), FENCED, COMPLETED)
+    traces.refused(NAME)
+    traces.told(StepBegan(()))
+    assert (traces.dropped, len(traces)) == (lost, 0)
+
+
+def test_a_request_that_comes_again_after_a_fault_is_traced_anew() -> None:
+    tracer = Notes("decode.window")
+    traces = decode(tracer)
+    play(traces, COMPLETED, record("window_granted", window="w", peer="p", pages=(4,)))
+    tracer.breaks = ""
+    traces.begin(NAME, CONTEXT)
+    traces.told(StepBegan(()))
+    assert (traces.dropped, len(traces)) == (1, 1)
+
+
+def test_a_row_that_begins_anew_ends_the_span_before() -> None:
+    tracer = Notes()
+    traces = decode(tracer)
+    play(traces, ADMITTED, ALLOCATED, GRANTED, GRANTED, FENCED, COMPLETED)
+    assert [s.name for s in tracer.spans].count("decode.window") == 2
+    assert tracer.open() == []
+
+
+def test_an_event_looks_at_no_request_that_goes_on() -> None:
+    class Unlisted(dict[TransferId, Traced]):
+        """A table that can be looked into, but not gone through."""
+
+        __iter__ = keys = values = items = None  # type: ignore[assignment]
+
+    tracer = Notes()
+    traces = NodeTraces(Role.DECODE, tracer)
+    traces._requests = Unlisted()
+    traces.begin(TransferId("other/1"), CONTEXT)
+    traces.begin(NAME, CONTEXT)
+    play(traces, ADMITTED, ALLOCATED, COMPLETED, StepBegan(()))
+    assert (traces.dropped, len(traces)) == (0, 1)

@@ -147,14 +147,14 @@ def test_no_client_moves_the_draw(collector: Collector, header: str) -> None:
 # The client's own trace
 
 
-def test_the_trace_of_a_client_is_continued(collector: Collector) -> None:
-    traced(collector.url, 1, THEIRS)
+def test_the_trace_of_a_client_is_continued_where_that_is_set(collector: Collector) -> None:
+    traced(collector.url, 1, THEIRS, client=ClientTrace.PARENT)
     span = collector.one("request")
     assert (span.trace, span.parent, span.links) == (TRACE, SPAN, ())
 
 
-def test_the_trace_of_a_client_is_only_named_where_that_is_set(collector: Collector) -> None:
-    traced(collector.url, 1, THEIRS, client=ClientTrace.LINK)
+def test_the_trace_of_a_client_is_only_named_unless_settings_say_more(collector: Collector) -> None:
+    traced(collector.url, 1, THEIRS)
     span = collector.one("request")
     assert span.trace != TRACE
     assert (span.parent, span.links) == ("", (TRACE,))

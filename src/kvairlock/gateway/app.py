@@ -35,7 +35,7 @@ from kvairlock.gateway.figures import figures
 from kvairlock.gateway.parts import Parts
 from kvairlock.gateway.reports import NodeView
 from kvairlock.gateway.resizing import resize
-from kvairlock.metrics import exposition
+from kvairlock.metrics.exposition import Exposition
 from kvairlock.runtime import clock
 
 ONE_ROUTE = "/routes/{prefill}/{decode}"
@@ -51,7 +51,7 @@ def make_app(parts: Parts) -> Starlette:
             Route("/v1/models", partial(models, parts, started_unix_s)),
             Route("/v1/models/{model:path}", partial(model, parts, started_unix_s)),
             Route("/healthz", partial(healthz, parts)),
-            Route("/metrics", partial(metrics, parts)),
+            Route("/metrics", Exposition(partial(figures, parts)).answer),
             Route("/status", partial(status, parts)),
             Route("/nodes/{name}/pages", partial(resize, parts), methods=["POST"]),
             Route("/drill/points", partial(points, parts), methods=["POST"]),
@@ -109,11 +109,6 @@ async def healthz(parts: Parts, request: Request) -> Response:
         "breakers": {str(r): kept.state.value for r, kept in parts.breakers.all.items()},
     }
     return JSONResponse(told, 200 if parts.routes.up() else 503)
-
-
-async def metrics(parts: Parts, request: Request) -> Response:
-    """Answer `GET /metrics`."""
-    return await exposition.answer(request, figures(parts))
 
 
 async def status(parts: Parts, request: Request) -> Response:

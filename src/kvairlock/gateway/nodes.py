@@ -91,12 +91,19 @@ class Connection:
         self.name = name
         self.link = link
         self.outbox: Mailbox[Message] = Mailbox()
+        self.requests_waiting = 0
         self.heard_at = clock.now()
+
+    def put(self, message: Message) -> None:
+        """Have a message sent after those that wait."""
+        self.requests_waiting += isinstance(message, Submit)
+        self.outbox.put(message)
 
     async def write(self) -> None:
         """Send what waits, in order, until the channel closes."""
         while True:
             message = await self.outbox.get()
+            self.requests_waiting -= isinstance(message, Submit)
             try:
                 await self.link.send(message)
             except (Misuse, OverflowError, TypeError) as error:
@@ -157,9 +164,9 @@ class Nodes:
         connection = self._open.get(name)
         if connection is None:
             raise NodeDown(f"{name} is not connected")
-        if isinstance(message, Submit) and len(connection.outbox) >= SUBMITS_WAITING_MAX:
+        if isinstance(message, Submit) and connection.requests_waiting >= SUBMITS_WAITING_MAX:
             raise OutboxFull(f"{name} does not take requests fast enough")
-        connection.outbox.put(message)
+        connection.put(message)
 
     def can_say(self, name: NodeName, kind: type[Message]) -> bool:
         """Return whether the version agreed on with a node has a form for messages of a kind.

@@ -30,7 +30,6 @@ from kvairlock.gateway.console.viewers import Viewers
 from kvairlock.gateway.desk import Desk
 from kvairlock.gateway.drill_marks import DrillMarks
 from kvairlock.gateway.gate import Gate
-from kvairlock.gateway.heads import BoundedHead
 from kvairlock.gateway.keys import ApiKeys
 from kvairlock.gateway.metrics import Meter
 from kvairlock.gateway.nodes import Nodes
@@ -40,7 +39,8 @@ from kvairlock.gateway.retries import Retries
 from kvairlock.gateway.routes import Routes, all_routes
 from kvairlock.gateway.tally import Tally
 from kvairlock.runtime import lifetime
-from kvairlock.runtime.guarding import Guarding, in_words
+from kvairlock.runtime.guarding import Guarding
+from kvairlock.runtime.heads import BoundedHead
 from kvairlock.runtime.link import Identity
 from kvairlock.runtime.recording import Sink, Value
 from kvairlock.runtime.settings import GATEWAY_NAME, Settings
@@ -233,15 +233,8 @@ def _config(parts: Parts) -> uvicorn.Config:
 
 
 def _record_start(parts: Parts) -> None:
-    guards = parts.guarding.guards
-    fields: dict[str, Value] = {
-        "guards_off": tuple(sorted(guard.value for guard in guards.off)),
-        "landing": "",
-        "pool_pages": 0,
-        "fingerprint": "",
-        "relaxed": in_words(guards),
-    }
-    parts.evidence.record("node_started", None, fields)
+    stated = parts.guarding.stated(GATEWAY_NAME)
+    parts.evidence.record("node_started", None, {**stated, "pool_pages": 0, "fingerprint": ""})
     for event, told in parts.guarding.at_start:
         parts.evidence.record(event, None, told)
 
@@ -249,9 +242,8 @@ def _record_start(parts: Parts) -> None:
 async def _beat(parts: Parts) -> None:
     while True:
         await anyio.sleep(EVIDENCE_BEAT_S)
-        relaxed = in_words(parts.guarding.guards)
-        said: dict[str, Value] = {"records": parts.evidence.records, "relaxed": relaxed}
-        parts.evidence.record("beat", None, {**said, "points": (), "leases": ()})
+        said: dict[str, Value] = {"records": parts.evidence.records, "points": (), "leases": ()}
+        parts.evidence.record("beat", None, {**said, **parts.guarding.stated(GATEWAY_NAME)})
         parts.breakers.settle()
 
 

@@ -7,12 +7,17 @@
 The core knows nothing of this. A request has spans if its message brought a context; for all others
 this is one look into an empty table. What outlives a request (a window, a drain, a write) keeps
 its spans until its own end.
+
+What goes wrong in here costs a request its spans, which count as dropped, and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Iterator, Sized
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+import structlog
 
 from kvairlock.core.effects import Effect, Record, Send
 from kvairlock.core.events import Event, Landed
@@ -24,6 +29,8 @@ from kvairlock.runtime.traces.tracer import Figure, Span, Tracer
 ENDED, REFUSAL = "request_ended", "request_refused"
 
 Key = tuple[str, object]
+
+log = structlog.get_logger("kvairlock.traces")
 
 
 @dataclass(slots=True)
@@ -53,6 +60,13 @@ class NodeTraces:
         self._root, self._tracer = role.value, tracer
         self._rows = {n: row for n, row in SPANS.items() if row.role is role and n != self._root}
         self._requests: dict[TransferId, Traced] = {}
+        self._over: list[TransferId] = []
+        self._lost = 0
+
+    @property
+    def dropped(self) -> int:
+        """How many spans of the node were lost."""
+        return self._tracer.dropped + self._lost
 
     def __len__(self) -> int:
         """Return how many requests have spans that are not over."""
@@ -62,15 +76,19 @@ class NodeTraces:
         """Take note of a request that came with a context, once."""
         if name in self._requests:
             return
-        root = self._tracer.under(context, self._root)
-        if root is not None:
-            self._requests[name] = Traced(root)
+        with self._sparing_the_node(name):
+            root = self._tracer.under(context, self._root)
+            if root is not None:
+                self._requests[name] = Traced(root)
 
     def context(self, name: TransferId, row: str) -> str:
         """Return what a peer puts its own spans under; empty if there is no such span."""
         traced = self._requests.get(name)
         span = traced.open.get((row, None)) if traced else None
-        return span.context if span else ""
+        if span is not None:
+            with self._sparing_the_node(name):
+                return span.context
+        return ""
 
     def told(self, event: Event) -> None:
         """Translate what the core is about to be told."""
@@ -87,13 +105,28 @@ class NodeTraces:
         """Take note that nothing has come of a request: the core does not know it."""
         traced = self._requests.get(name)
         if traced is not None and not traced.over:
-            self._end(traced)
+            with self._sparing_the_node(name):
+                self._end(name, traced)
+
+    @contextmanager
+    def _sparing_the_node(self, name: TransferId) -> Iterator[None]:
+        """Drop a request's spans where something goes wrong with them."""
+        try:
+            yield
+        except Exception:
+            if not self._lost:
+                log.exception("spans of a request are dropped; further ones are only counted")
+            traced = self._requests.pop(name, None)
+            self._lost += 1 + (len(traced.open) if traced else 0)
 
     def _cue(self, thing: Event | Effect) -> None:
         name = _transfer_of(thing)
         traced = self._requests.get(name) if name is not None else None
-        if traced is None:
-            return
+        if name is not None and traced is not None:
+            with self._sparing_the_node(name):
+                self._translate(name, traced, thing)
+
+    def _translate(self, name: TransferId, traced: Traced, thing: Event | Effect) -> None:
         cue = _cue_of(thing)
         for row_name, row in self._rows.items():
             if cue in row.ends:
@@ -104,11 +137,14 @@ class NodeTraces:
             _note(traced.root, REFUSED, thing)
             traced.root.fail(str(_value(thing, "reason")))
         elif cue == ENDED:
-            self._request_ends(traced, thing)
+            self._request_ends(name, traced, thing)
 
     def _row_begins(self, traced: Traced, name: str, row: SpanRow, thing: object) -> None:
+        key = _key(name, row, thing)
+        if key in traced.open:  # it begins anew: the one before has no end of its own
+            traced.open.pop(key).end()
         above = traced.open.get((row.parent, None), traced.root)
-        span = traced.open[_key(name, row, thing)] = above.child(name)
+        span = traced.open[key] = above.child(name)
         _note(span, row.attributes, thing)
 
     def _row_ends(self, traced: Traced, name: str, row: SpanRow, thing: object) -> None:
@@ -117,25 +153,33 @@ class NodeTraces:
             _note(span, row.attributes, thing)
             span.end()
 
-    def _request_ends(self, traced: Traced, thing: object) -> None:
+    def _request_ends(self, name: TransferId, traced: Traced, thing: object) -> None:
         _note(traced.root, SPANS[self._root].attributes, thing)
         reason = _value(thing, "reason")
         if reason:
             traced.root.fail(str(reason))
-        self._end(traced)
+        self._end(name, traced)
 
-    def _end(self, traced: Traced) -> None:
+    def _end(self, name: TransferId, traced: Traced) -> None:
         """End its first span, and with it all that do not outlive it."""
         for key in [key for key in traced.open if not self._rows[key[0]].outlives]:
             traced.open.pop(key).end()
         traced.root.end()
         traced.over = True
+        self._over.append(name)
 
     def _forget(self) -> None:
-        """Forget requests of which nothing is open; not before their last turn was over."""
-        for name, traced in list(self._requests.items()):
-            if traced.over and not traced.open:
-                del self._requests[name]
+        """Forget requests that are over and have nothing open; not before their last turn ended."""
+        if self._over:
+            self._over = [name for name in self._over if self._is_open(name)]
+
+    def _is_open(self, name: TransferId) -> bool:
+        traced = self._requests.get(name)
+        if traced is None or not traced.over:
+            return False
+        if not traced.open:
+            del self._requests[name]
+        return bool(traced.open)
 
 
 def _cue_of(thing: Event | Effect) -> str:

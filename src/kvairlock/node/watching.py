@@ -2,7 +2,7 @@
 
     Watch(view, lease) --> onlooker --look(), at most every so often--> PageMap, PageMap ...
                               |
-                              +-- the lease is over, or the gateway is lost: forgotten
+                              +-- the lease is over: forgotten
 
 Nothing is kept or compared while nobody looks. A lease that is not renewed ends by itself, so an
 onlooker that does not read any more costs no more than the maps of one lease.
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import anyio
 
-from kvairlock.core.memory.page_map import PageView
+from kvairlock.core.memory.page_map import PAGES_MAX, PageView
 from kvairlock.core.memory.pool import Pool
 from kvairlock.core.messages import PageMap, Watch
 from kvairlock.core.terms import NS_PER_MS, Instant, NodeName
@@ -23,8 +23,6 @@ from kvairlock.runtime import clock
 
 LEASE_MS_MAX = 10_000
 EVERY_MS_MIN = 50
-PAGES_MAX = 65_536
-"""In one map: about 600 KB, and a node of a million pages is told of within sixteen maps."""
 
 
 @dataclass(slots=True)

@@ -32,6 +32,7 @@ class Guarding:
 
     def __init__(self, settings: Settings, now_unix_s: int) -> None:
         self._off = frozenset(settings.drill.guards_off)
+        self._landings = {node.name: str(node.landing) for node in settings.decode}
         self.waivers = Waivers(settings.waivers)
         self.at_start = tuple(_entries(self.waivers, self.waivers.look(now_unix_s)))
         """What to record once the start is recorded."""
@@ -51,6 +52,18 @@ class Guarding:
         self.guards = self.waivers.guards(self._off)
         after: Entry = ("guards_changed", {"relaxed": in_words(self.guards)})
         return (*_entries(self.waivers, changed), after)
+
+    def stated(self, node: str) -> dict[str, Value]:
+        """Return what a process states at its start, and again at each beat.
+
+        Args:
+            node: Its name.
+        """
+        return {
+            "guards_off": tuple(sorted(map(str, self.guards.off))),
+            "landing": self._landings.get(node, ""),
+            "relaxed": in_words(self.guards),
+        }
 
 
 def in_words(guards: GuardSet) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The settings of metrics: who may read them where, and which groups of requests are too small."""
+"""The settings of metrics: who may read them where, and how many requests are too few to be shown."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         int,
         Meta(
             ge=0,
-            description="Requests that a class of prompt lengths must have had before others are "
-            "counted by it; the first ones are counted as `other`. 0 shows every class at once.",
+            description="Fewest requests by which a figure that is told apart by prompt length may "
+            "rise; those before are held back until there are so many. 0 holds nothing back.",
         ),
     ] = 5

@@ -158,13 +158,25 @@ def write_private(path: Path, text: str) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    fresh.unlink(missing_ok=True)
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)
     keep_names_of(path.parent)
+
+
+def remove_left(path: Path) -> None:
+    """Remove what `write_private` left of a file when its process was killed: it is a secret too.
+
+    Raises:
+        OSError: It cannot be removed.
+    """
+    for left in path.parent.glob(f".{path.name}.*"):
+        if left.suffix[1:].isdecimal() and not Path(f"/proc/{left.suffix[1:]}").exists():
+            left.unlink(missing_ok=True)
 
 
 def keep_names_of(folder: Path) -> None:

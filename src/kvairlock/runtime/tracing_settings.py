@@ -41,10 +41,10 @@ class TracingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     client: Annotated[
         ClientTrace,
         Meta(
-            description="A client's own trace: `parent` continues it, `link` begins another that "
-            "names it, `ignored` takes no notice."
+            description="A client's own trace: `link` begins another that names it, `parent` "
+            "continues it, so that the client chooses the trace id, `ignored` takes no notice."
         ),
-    ] = ClientTrace.PARENT
+    ] = ClientTrace.LINK
     queue_max: Annotated[
         int,
         Meta(

@@ -22,7 +22,7 @@ BODY_BYTES_MAX = 1024 * 1024
 DRILLS_MAX = 200
 """Drills that are kept; of more, those are forgotten whose result came first."""
 
-Name = Annotated[str, Meta(pattern="^[a-z0-9][a-z0-9 ._-]{0,63}$")]
+Name = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9 ._-]{0,63}\Z")]
 
 
 class PostedRow(msgspec.Struct, frozen=True):
@@ -30,10 +30,10 @@ class PostedRow(msgspec.Struct, frozen=True):
 
     drill: Name
     round: Name
-    guards_off: tuple[Guard, ...]
+    guards_off: frozenset[Guard]
     held: bool
     failed_as_expected: bool | None
-    seconds: float
+    seconds: Annotated[float, Meta(ge=0)]
 
 
 class Posted(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class DrillResults:
     """The last result of each drill, for each set of guards that was off."""
 
     def __init__(self) -> None:
-        self._results: OrderedDict[tuple[str, tuple[Guard, ...]], Result] = OrderedDict()
+        self._results: OrderedDict[tuple[str, frozenset[Guard]], Result] = OrderedDict()
 
     def post(self, body: bytes) -> int:
         """Take a document and return how many results it has.
@@ -84,7 +84,7 @@ class DrillResults:
             {
                 "drill": result.row.drill,
                 "round": result.row.round,
-                "guards_off": result.row.guards_off,
+                "guards_off": sorted(result.row.guards_off),
                 "outcome": result.outcome,
                 "seconds": result.row.seconds,
                 "at_unix_s": result.at_unix_s,

@@ -13,16 +13,16 @@ from typing import Any
 
 from kvairlock.core.errors import REASONS, Reason
 from kvairlock.core.messages import PageMap
-from kvairlock.core.promise.violations import VIOLATION_KINDS, Violation
-from kvairlock.core.terms import NodeName, Route
+from kvairlock.core.promise.commitment import RouteReports
+from kvairlock.core.promise.violations import Violation
+from kvairlock.core.terms import NodeName
 from kvairlock.core.waits import BOUNDS_MS, Wait, Waited
 from kvairlock.gateway.breakers import outlined
-from kvairlock.gateway.coverage import coverage, waivers
+from kvairlock.gateway.coverage import ShownWaiver, coverage, waivers
 from kvairlock.gateway.nodes import NodeDown
 from kvairlock.gateway.parts import Parts
 from kvairlock.gateway.reports import NodeView
 from kvairlock.gateway.route_views import missing
-from kvairlock.runtime import clock
 
 Json = dict[str, Any]
 NOT_TOLD = "it speaks a version of the messages that tells nothing of pages"
@@ -34,10 +34,10 @@ def figures(parts: Parts) -> Json:
         "stack": _stack(parts),
         "nodes": [_node(parts, name, view) for name, view in parts.routes.nodes.items()],
         **_counts(parts),
-        "routes": [_route(parts, route) for route in parts.routes.all],
+        "routes": _routes(parts),
         "violations": [_violation(each) for each in parts.gate.look().violations],
         "coverage": coverage(parts.routes, parts.guarding.guards),
-        "waivers": waivers(parts.guarding, int(time.time())),
+        "waivers": [_waiver(each) for each in waivers(parts.guarding, int(time.time()))],
         "drills": parts.console.drills.shown(),
     }
 
@@ -52,10 +52,8 @@ def _stack(parts: Parts) -> Json:
         "commitment": judged.outcome,
         "promised_tokens": parts.routes.commitment.context_tokens,
         "published_tokens": judged.published_tokens,
-        "published_output_tokens": judged.published_output_tokens,
         "drill_mode": "on" if drill.enabled else "off",
         "guards_off": sorted(drill.guards_off),
-        "viewers": len(parts.console.viewers),
     }
 
 
@@ -64,32 +62,26 @@ def _node(parts: Parts, name: NodeName, view: NodeView) -> Json:
         "node": name,
         "role": view.role,
         "state": view.state,
-        "why": view.why,
-        "map": _map(parts, name, view),
-        "report_ms": None if view.reported_at is None else clock.elapsed_ms(view.reported_at),
+        "map": _map(parts, name),
     }
     status = view.status
     if status is None:
         return told
     return told | {
-        "page_tokens": status.report.page_tokens,
         "pages": status.pages,
         "requests": status.requests,
-        "windows": status.windows,
         "windows_draining": status.windows_draining,
-        "fences": status.fences,
-        "points": status.points,
         "drains": _drains(status.waits),
     }
 
 
-def _map(parts: Parts, name: NodeName, view: NodeView) -> str:
+def _map(parts: Parts, name: NodeName) -> str:
     """Say why there is no map of a node's pages; empty if there is one, or one is coming."""
     try:
         said = parts.nodes.can_say(name, PageMap)
     except NodeDown:
         return "the gateway has no channel to it"
-    return "" if said else NOT_TOLD
+    return parts.console.maps.why_none(name) if said else NOT_TOLD
 
 
 def _drains(waits: Iterable[Waited] | None) -> list[Json] | None:
@@ -142,10 +134,13 @@ def _counts(parts: Parts) -> Json:
     }
 
 
-def _route(parts: Parts, route: Route) -> Json:
+def _routes(parts: Parts) -> list[Json]:
+    return [_route(parts, reports) for reports in parts.routes.reports()]
+
+
+def _route(parts: Parts, reports: RouteReports) -> Json:
+    route, limit = reports.route, reports.limit
     kept, closure = parts.breakers[route], parts.routes.closure(route)
-    reports = next(each for each in parts.routes.reports() if each.route == route)
-    limit, opening = reports.limit, kept.opening
     return {
         "route": str(route),
         "closed": None if closure is None else str(closure),
@@ -153,8 +148,6 @@ def _route(parts: Parts, route: Route) -> Json:
         "limit": None if limit is None else f"{limit.name} of {limit.node}",
         "breaker": kept.state,
         "outlined": outlined(kept),
-        "condition": None if opening is None else opening.condition,
-        "entered": kept.entered,
         "missing": missing(kept),
         "unkept": parts.breakers.unkept,
     }
@@ -163,8 +156,19 @@ def _route(parts: Parts, route: Route) -> Json:
 def _violation(violation: Violation) -> Json:
     return {
         "kind": violation.kind,
-        "meaning": VIOLATION_KINDS[violation.kind],
         "message": violation.message,
         "route": None if violation.route is None else str(violation.route),
         "node": violation.node,
+    }
+
+
+def _waiver(waiver: ShownWaiver) -> Json:
+    """Return a waiver without the time that is left: that would be new with every look."""
+    return {
+        "name": waiver.name,
+        "state": waiver.state,
+        "relaxes": waiver.relaxes,
+        "conditions": waiver.conditions,
+        "owner": waiver.owner,
+        "expires_unix_s": waiver.expires_unix_s,
     }

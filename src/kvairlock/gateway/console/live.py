@@ -1,6 +1,6 @@
 """`GET /console/live`: one stream of events for one viewer, as long as its key is good.
 
-    hello    how stages are numbered, how often maps come
+    hello    how stages are numbered
     pages    one node's pages: the first of a map (`whole`), or those that changed since
     unknown  nothing is known of a node's pages any more
     figures  everything else, whenever something of it changed
@@ -69,7 +69,7 @@ class Live(Response):
             with anyio.move_on_after(STALLED_S) as scope:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
             if scope.cancelled_caught:
-                return
+                return  # without an end: the connection is closed, and given up (BoundedHead)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _chunks(self) -> AsyncIterator[bytes]:
@@ -121,13 +121,13 @@ class Story:
             yield "end", {"why": why}
             return
         if turn == 0:
-            yield "hello", {"stages": [s.name.lower() for s in PageStage], "every_ms": EVERY_MS}
+            yield "hello", {"stages": [stage.name.lower() for stage in PageStage]}
         if turn % FIGURES_EVERY == 0:
             yield from self._changed_figures()
         for node in self._parts.routes.nodes:
             yield from self._pages(node)
         if turn % SIGN_EVERY == 0:
-            yield "sign", {"number": turn // SIGN_EVERY}
+            yield "sign", {}
 
     def _changed_figures(self) -> Iterator[tuple[str, Any]]:
         """Tell the sections that changed: most of them change seldom."""
@@ -138,25 +138,25 @@ class Story:
             yield "figures", changed
 
     def _pages(self, node: NodeName) -> Iterator[tuple[str, Any]]:
-        known, told = self._parts.console.maps[node], self._views.get(node)
+        known, told, extent = self._parts.console.maps[node], self._views.get(node), "changes"
         if known is None:
             if self._views.pop(node, None) is not None:
                 yield "unknown", {"node": node}
             return
-        whole = told is None or told[0] != known.view
-        if told is None or whole:
+        if told is None or told[0] != known.view:
+            extent = "whole"
             told = self._views[node] = known.view, PageView(len(known.stage))
         changes = told[1].changes(known.stage, known.generation, PAGES_MAX)
-        if whole or changes:
-            yield "pages", _told(node, known, changes, whole)
+        if extent == "whole" or changes:
+            yield "pages", _told(node, known, changes, extent)
 
 
-def _told(node: NodeName, known: NodePages, changes: Changes, whole: bool) -> dict[str, Any]:
+def _told(node: NodeName, known: NodePages, changes: Changes, extent: str) -> dict[str, Any]:
     """Return pages as they are sent; a page whose stage is not known yet has stage -1."""
     packed, now = changes.pack(), clock.now()
     return {
         "node": node,
-        "extent": "whole" if whole else "changes",
+        "extent": extent,
         "pool_pages": len(known.stage),
         "watched_ms": (now - known.began) // NS_PER_MS,
         "spans": packed.spans,

@@ -31,7 +31,7 @@ EVERY_MS = 250
 """Four maps a second: each is a few changed spans, and more could hardly be followed."""
 
 POOL_PAGES_MAX = 4_194_304
-"""Of one node that is kept here: 17 bytes each."""
+"""Of one node that is kept here: 17 bytes each. A larger pool has no map."""
 
 AGE_MS_MAX = 2**32 - 1
 
@@ -50,7 +50,6 @@ class NodePages:
         stage: The stage of each page, or -1 if it was not told yet, shape (pool_pages,).
         generation: Its content counter, likewise.
         changed: When either was last seen to change, likewise.
-        rest: Changed pages that the next maps tell of.
     """
 
     view: str
@@ -58,7 +57,6 @@ class NodePages:
     stage: Stages
     generation: Generations
     changed: NDArray[np.int64]
-    rest: int = 0
 
     @classmethod
     def unknown(cls, view: str, pool_pages: int, now: Instant) -> NodePages:
@@ -84,6 +82,7 @@ class _View:
     name: str = field(default_factory=_fresh_name)
     number: int = 0
     pages: NodePages | None = None
+    why_none: str = ""
 
 
 class PageMaps:
@@ -102,9 +101,14 @@ class PageMaps:
         """Return what is known of a node's pages; None if that is nothing."""
         return self._views[node].pages
 
+    def why_none(self, node: NodeName) -> str:
+        """Return why there will never be anything; empty if there is, or is to come."""
+        return self._views[node].why_none
+
     def watch(self, node: NodeName, lease_ms: int = LEASE_MS) -> Watch:
         """Return how a node is asked to tell of its pages, or to go on, or to end."""
-        return Watch(self._views[node].name, lease_ms, EVERY_MS)
+        view = self._views[node]
+        return Watch(view.name, 0 if view.why_none else lease_ms, EVERY_MS)
 
     def forget(self, node: NodeName) -> None:
         """Take for unknown what was told: the node is lost, or nobody looks any more."""
@@ -132,7 +136,10 @@ class PageMaps:
     def _apply(self, view: _View, said: PageMap) -> None:
         pages = view.pages
         known = said.pool_pages if pages is None else len(pages.stage)
-        if said.pool_pages != known or not 0 < known <= POOL_PAGES_MAX:
+        if said.pool_pages > POOL_PAGES_MAX and pages is None:
+            view.why_none = f"more than {POOL_PAGES_MAX:,} pages"
+            return
+        if said.pool_pages != known or known < 1:
             raise PeerMisbehaved(Reason.MALFORMED, f"a page map of {said.pool_pages} pages")
         try:
             packed = Packed(said.spans, said.stages, said.generations)
@@ -146,4 +153,3 @@ class PageMaps:
         pages.changed[told_before] = now
         pages.stage[changes.pages] = changes.stages
         pages.generation[changes.pages] = changes.generations
-        pages.rest = changes.rest

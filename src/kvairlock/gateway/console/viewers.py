@@ -60,7 +60,7 @@ class Viewers:
             Refused: 429, too many do; 503, the gateway stops.
         """
         if self.closed.is_set():
-            raise Refused(ApiError(503, "route_closed", "the gateway is stopping"))
+            raise Refused(ApiError(503, "gateway_stopping", "the gateway is stopping"))
         if self._count >= VIEWERS_MAX:
             raise _too_many()
 
@@ -88,9 +88,10 @@ class Viewers:
         while True:
             await self._came.wait()
             while self._count:
-                self._came = anyio.Event()
                 self._ask(self._maps.watch)
                 await anyio.sleep(RENEW_S)
+            # Only now: whoever came and left in that second has left nothing to wake up for.
+            self._came = anyio.Event()
             self._ask(lambda name: self._maps.watch(name, lease_ms=0))
             for name in self._names:
                 self._maps.forget(name)

@@ -45,8 +45,12 @@ async function once(key, signal, opened) {
     }
     return new Refused(0, "the stream ended");
   } catch (error) {
-    if (error instanceof Refused && error.wantsKey && !signal.aborted) shut(error.message);
-    return error instanceof Refused ? error : new Refused(0, "the gateway cannot be reached");
+    if (!(error instanceof Refused)) {
+      store.tell({ name: "connection", state: "lost", why: "this page has a fault; the browser's console says which" });
+      throw error;
+    }
+    if (error.wantsKey && !signal.aborted) shut(error.message);
+    return error;
   }
 }
 

@@ -6,8 +6,6 @@ import { look } from "./stages.js";
 import { head, setText } from "./tables.js";
 import { number, words } from "./words.js";
 
-const template = `page map`;
-
 export class Atlas {
   constructor(root, table, choose) {
     this.root = root;
@@ -66,7 +64,7 @@ export class Atlas {
     body.className = "map";
     canvas.tabIndex = 0;
     canvas.setAttribute("role", "slider");
-    canvas.setAttribute("aria-roledescription", template);
+    canvas.setAttribute("aria-roledescription", "page map");
     canvas.setAttribute("aria-labelledby", title.id);
     canvas.ariaValueMin = "0";
     body.append(canvas);

@@ -2,10 +2,12 @@
 // drawn again; the whole is drawn when its size, its theme or what is shown alone changes.
 //
 // The canvas is a slider to keyboards and screen readers: its value is the page that is looked at,
-// and its value as text is all that is known of that page.
+// and its value as text is that page's stage and generation. It is said again when they change; how
+// long they have been so changes all the time, and stands below the map only.
 
 import { look } from "./stages.js";
-import { UNTOLD, page as pageOf } from "./pages.js";
+import { UNTOLD, page as pageOf, take } from "./pages.js";
+import { setText } from "./tables.js";
 import { duration, number, words } from "./words.js";
 
 const CELL_MAX = 24;
@@ -36,11 +38,9 @@ export class MapCanvas {
     const isOther = map !== this.map || palette !== this.palette || alone !== this.alone;
     Object.assign(this, { map, palette, stages, alone });
     const resized = this.fit();
-    const spans = map.spans;
-    map.spans = [];
-    const whole = isOther || resized ? [[0, map.poolPages]] : spans;
+    const runs = take(map);
     if (isOther || resized) this.wipe();
-    const cells = this.drawSpans(whole);
+    const cells = this.drawRuns(isOther || resized ? [[0, map.poolPages]] : runs);
     if (this.marked !== undefined) this.mark();
     if (cells) this.drawn = { cells, ms: performance.now() - began };
     if (cells) this.canvas.dataset[isOther || resized ? "wholeMs" : "drawMs"] = this.drawn.ms.toFixed(2);
@@ -72,10 +72,10 @@ export class MapCanvas {
   }
 
   // Draws stage by stage, since changing the colour costs more than a rectangle.
-  drawSpans(spans) {
+  drawRuns(runs) {
     const byStage = new Map();
     let cells = 0;
-    for (const [first, count] of spans) {
+    for (const [first, count] of runs) {
       for (let page = first; page < first + count; page += 1) {
         const stage = this.map.stage[page];
         if (!byStage.has(stage)) byStage.set(stage, []);
@@ -211,23 +211,23 @@ export class MapCanvas {
     for (let r = Math.max(0, row - reach); r <= Math.min(this.rows - 1, row + reach); r += 1) {
       const first = r * this.columns + from;
       const past = Math.min(r * this.columns + Math.min(this.columns, column + reach + 1), this.pages);
-      if (past > first) this.drawSpans([[first, past - first]]);
+      if (past > first) this.drawRuns([[first, past - first]]);
     }
     this.marked = undefined;
   }
 
   tell() {
-    const text = this.describe();
-    if (this.readout.textContent !== text) this.readout.textContent = text;
+    const found = pageOf(this.map, this.cursor, performance.now());
+    const text = `page ${number(this.cursor)}: ${found ? this.describe(found) : "not told yet"}`;
+    setText(this.readout, found ? `${text}, for ${age(found)}` : text);
+    if (this.canvas.ariaValueText === text) return;
     this.canvas.ariaValueNow = String(this.cursor);
     this.canvas.ariaValueText = text;
   }
 
-  describe() {
-    const found = pageOf(this.map, this.cursor, performance.now());
-    if (!found) return `page ${number(this.cursor)}: not told yet`;
-    const name = this.stages[found.stage] ?? "unknown";
-    const age = `${found.atLeast ? "at least " : ""}${duration(found.ageMs)}`;
-    return `page ${number(found.number)}: ${words(name)}, generation ${found.generation}, for ${age}`;
+  describe({ stage, generation }) {
+    return `${words(this.stages[stage] ?? "unknown")}, generation ${generation}`;
   }
 }
+
+const age = ({ atLeast, ageMs }) => `${atLeast ? "at least " : ""}${duration(ageMs)}`;

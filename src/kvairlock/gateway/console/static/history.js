@@ -1,7 +1,7 @@
 // The picture of the last two minutes, and the table with the same in figures.
 
 import { HISTORY, refusedEachSecond } from "./store.js";
-import { fill } from "./tables.js";
+import { fill, setText } from "./tables.js";
 import { number } from "./words.js";
 
 const WIDTH = 480;
@@ -14,6 +14,7 @@ export function showHistory(history) {
   const most = Math.max(1, ...inFlight, ...refused);
   draw("line-in-flight", inFlight, most);
   draw("line-refused", refused, most);
+  setText(document.getElementById("history-most"), number(most));
   fill(document.getElementById("recent"), [
     ["Requests in flight", number(inFlight.at(-1)), number(Math.max(0, ...inFlight))],
     ["Refused each second", rate(refused.at(-1)), rate(Math.max(0, ...refused))],

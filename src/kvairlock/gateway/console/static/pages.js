@@ -1,7 +1,8 @@
 // The pages of one node, as typed arrays: stage, generation and time of the last change of each.
 //
 // They are changed in place, since a map may have a hundred thousand pages and four changes a
-// second. Whoever draws takes `spans`, the runs that changed since they were drawn last.
+// second. Whoever draws takes the runs that changed since they were drawn last. A tab that is hidden
+// draws nothing, so there are never more of them than pages: after that they are one run, all pages.
 
 export const UNTOLD = -1;
 
@@ -23,10 +24,17 @@ export function apply(map, told, now) {
       next.generation[page] = generations[read];
       next.changedAt[page] = now - ages[read];
     }
-    next.spans.push([first, count]);
+    note(next, first, count);
   }
   next.watchedSince = now - told.watched_ms;
   return next;
+}
+
+// Returns the runs [first, count] that changed since they were taken last.
+export function take(map) {
+  const runs = map.runs;
+  Object.assign(map, { runs: [], runPages: 0 });
+  return runs;
 }
 
 // What is known of one page, or null.
@@ -45,16 +53,21 @@ export function page(map, number, now) {
 
 function fresh(told) {
   return {
-    node: told.node,
     poolPages: told.pool_pages,
     stage: new Int8Array(told.pool_pages).fill(UNTOLD),
     generation: new BigInt64Array(told.pool_pages),
     changedAt: new Float64Array(told.pool_pages),
     counts: new Map(),
     watchedSince: 0,
-    spans: [],
-    isNew: true,
+    runs: [],
+    runPages: 0,
   };
+}
+
+function note(map, first, count) {
+  map.runs.push([first, count]);
+  map.runPages += count;
+  if (map.runPages > map.poolPages) Object.assign(map, { runs: [[0, map.poolPages]], runPages: map.poolPages });
 }
 
 function count_(counts, stage, by) {

@@ -154,8 +154,7 @@ function waivers({ waivers: all = [] }) {
   return all.map((one) => [
     one.name,
     { text: words(one.state), mood: one.state === "in_force" ? "warn" : "" },
-    list(one.relaxes), one.conditions, one.owner,
-    one.seconds_left ? duration(1000 * one.seconds_left) : "over",
+    list(one.relaxes), one.conditions, one.owner, clock(one.expires_unix_s),
   ]);
 }
 
