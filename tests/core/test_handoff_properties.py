@@ -312,7 +312,8 @@ class HandoffMachine(SoundMachine):
         counters = self.world.decode.counters
         for name in COUNTED:
             self.reached[name] += counters.get(name, 0)
-        for fence, count in self.world.decode.machine.books.drain.fences.items():
+        drain = self.world.decode.machine.books.drain
+        for fence, count in (drain.fences + drain.window_fences).items():
             self.reached[f"fence.{fence}"] += count
         prefills = [r for h in self.world.prefills.values() for r in h.records]
         self.reached["prefix"] += sum(r.event == "prefix_reused" for r in prefills)

@@ -55,7 +55,7 @@ def test_a_window_without_a_word_of_its_writer_is_fenced_by_sealing(policy: Land
     world.prefill.write_all(request.transfer)
     world.advance(100)
     assert len(world.decode.machine.windows) == 0
-    assert world.decode.machine.books.drain.fences[Fence.SEALED] == 1
+    assert world.decode.machine.books.drain.window_fences[Fence.SEALED] == 1
     world.heal()
     world.assert_baseline()
 
@@ -70,7 +70,7 @@ def test_a_window_whose_writer_has_died_is_fenced_by_its_end(policy: LandingPoli
     assert held is (policy is DIRECT), "only direct writes reach pool pages"
     world.kill("p")
     assert len(world.decode.machine.windows) == 0
-    assert world.decode.machine.books.drain.fences[Fence.PROCESS_GONE] >= 1
+    assert world.decode.machine.books.drain.window_fences[Fence.PROCESS_GONE] >= 1
     assert world.refusal(request).reason is Reason.PEER_LOST
     world.heal()
     world.assert_baseline()
@@ -84,9 +84,10 @@ def test_a_release_that_comes_after_the_fence_changes_nothing() -> None:
     world.deliver_all()
     world.prefill.write_all(request.transfer)
     world.advance(101)
-    assert world.decode.machine.books.drain.fences == {Fence.SEALED: 1, Fence.LOCAL: 1}
+    drain = world.decode.machine.books.drain
+    assert (drain.window_fences, drain.fences) == ({Fence.SEALED: 1}, {Fence.LOCAL: 1})
     world.repeat(kept.messages[0], world.prefill.peer, DECODE)
-    assert world.decode.machine.books.drain.fences == {Fence.SEALED: 1, Fence.LOCAL: 1}
+    assert (drain.window_fences, drain.fences) == ({Fence.SEALED: 1}, {Fence.LOCAL: 1})
     assert world.decode.counters["ignored"] == 1
     world.heal()
     world.assert_baseline()
@@ -119,7 +120,7 @@ def test_a_window_for_which_there_is_no_room_ends_its_request_at_once(
     assert len(world.decode.machine.windows) == 0
     books = world.decode.machine.books
     assert books.pool.pages_free == books.pool.pages
-    assert books.drain.fences == {Fence.LOCAL: 2}, "the window's and the lease's"
+    assert books.drain.fences == books.drain.window_fences == {Fence.LOCAL: 1}
 
 
 @pytest.mark.parametrize("policy", LandingPolicy)

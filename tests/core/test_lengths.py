@@ -1,14 +1,10 @@
-"""Groups of lengths: a rare class is not lost in an average, and shows nothing of a single one."""
+"""Groups of lengths: a rare class is not lost in an average, and nothing shows a single one."""
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from kvairlock.core.lengths import CLASSES, GROUPS, LENGTHS, OTHER, LengthGroups, length_class
+from kvairlock.core.lengths import CLASSES, GROUPS, LENGTHS, OTHER, in_steps, length_class
 
 
 @pytest.mark.parametrize(
@@ -24,25 +20,9 @@ def test_every_class_is_a_group_and_one_more_is_for_the_rest() -> None:
     assert set(GROUPS) == {*CLASSES, OTHER}
 
 
-def test_the_first_few_of_a_class_are_counted_elsewhere_and_the_others_by_it() -> None:
-    groups = LengthGroups(requests_min=3)
-    assert [groups.of(300) for _ in range(5)] == [OTHER, OTHER, OTHER, "1024", "1024"]
-    assert groups.of(20_000) == OTHER, "another class has its own first few"
-
-
-def test_no_class_is_hidden_where_none_is_too_small() -> None:
-    assert LengthGroups(requests_min=0).of(300) == "1024"
-
-
-@given(st.lists(st.integers(1, 40_000)), st.integers(0, 6))
-def test_groups_only_rise_and_add_up_to_all_requests(prompts: list[int], least: int) -> None:
-    groups, shown = LengthGroups(least), Counter[str]()
-    seen: Counter[str] = Counter()
-    for prompt in prompts:
-        before = shown.copy()
-        shown[groups.of(prompt)] += 1
-        seen[length_class(prompt)] += 1
-        assert all(shown[group] >= before[group] for group in GROUPS)
-    assert shown.total() == len(prompts)
-    for name in CLASSES:
-        assert shown[name] == max(0, seen[name] - least), "what is shown had enough before it"
+@pytest.mark.parametrize(
+    ("count", "step", "shown"),
+    [(4, 5, 0), (5, 5, 5), (9, 5, 5), (10, 5, 10), (3, 1, 3), (3, 0, 3), (0, 5, 0)],
+)
+def test_a_figure_is_shown_in_whole_steps(count: int, step: int, shown: int) -> None:
+    assert in_steps(count, step) == shown

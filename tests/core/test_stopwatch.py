@@ -12,7 +12,7 @@ from kvairlock.core.stopwatch import Stopwatch
 from kvairlock.core.terms import NS_PER_MS, Fence, Instant, Owner
 from kvairlock.core.waits import BOUNDS_MS, Wait, Waited
 
-OWNER, OTHER_OWNER = Owner("acme", "r-1", 1), Owner("bravo", "r-2", 1)
+OWNER = Owner("acme", "r-1", 1)
 PROMPT = 300
 
 
@@ -91,14 +91,15 @@ def test_a_window_outlives_its_request_and_keeps_its_length() -> None:
     assert told.waits(Wait.WINDOW) == [("1024", "", Fence.PROCESS_GONE, 1, 890)]
 
 
-def test_a_class_with_a_few_requests_is_counted_as_other_in_every_wait() -> None:
-    told = Told(requests_min=1)
-    for number, owner in enumerate((OWNER, OTHER_OWNER)):
-        told.admitted(0, owner).granted(3, number, owner)
-    assert told.waits(Wait.QUEUE) == [
-        ("other", "granted", None, 1, 3),
-        ("1024", "granted", None, 1, 3),
-    ]
+def test_a_wait_is_shown_with_enough_others_and_what_comes_after_waits_for_more() -> None:
+    told = Told(requests_min=3)
+    for number, ms in enumerate((1, 5, 30, 60_000)):
+        owner = Owner("acme", f"r-{number}", 1)
+        assert told.waits(Wait.QUEUE) == ([("1024", "granted", None, 3, 36)] if number > 2 else [])
+        told.admitted(0, owner).granted(ms, number, owner)
+    (found,) = told.watch.waited()
+    assert found.within_ms == {1: 1, 5: 1, 50: 1}, "the long one is not among them yet"
+    assert (found.count, found.sum_ms) == (3, 36)
 
 
 @pytest.mark.parametrize(
@@ -129,3 +130,23 @@ def test_a_histogram_names_nobody() -> None:
     for found in told.watch.waited():
         assert isinstance(found, Waited)
         assert not {"acme", "r-1"} & {found.length, found.cause}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"length": "acme"},
+        {"cause": "acme"},
+        {"within_ms": {3: 1}},
+        {"within_ms": {10: 3}},
+        {"within_ms": {10: -1}},
+        {"count": -1, "within_ms": {}},
+        {"sum_ms": -1},
+    ],
+    ids=str,
+)
+def test_a_histogram_with_other_words_or_figures_is_refused(wrong: dict[str, Any]) -> None:
+    right = {"length": "256", "cause": "granted", "count": 2, "sum_ms": 9, "within_ms": {10: 1}}
+    assert Waited(wait=Wait.QUEUE, fence=None, **right)
+    with pytest.raises(ValueError, match="a wait"):
+        Waited(wait=Wait.QUEUE, fence=None, **right | wrong)

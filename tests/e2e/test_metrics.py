@@ -21,7 +21,7 @@ from .served import Served, serving
 
 SETTINGS = """
 [metrics]
-group_requests_min = 3
+group_requests_min = 5
 
 [[prefill]]
 name = "prefill-0"
@@ -48,7 +48,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         for tenant in TENANTS:
             for _ in range(ASKED):
                 running.serves(tenant)
-        _ask(running, "zebra-corp", PLANTED * LONG)
+        for _ in range(ASKED):
+            _ask(running, "zebra-corp", PLANTED * LONG)
         running.http.post("/v1/completions", headers={"authorization": "Bearer kva-wrong"}, json={})
         wait_for("the gateway to know the last drain", lambda: _drained(running))
         yield running
@@ -61,7 +62,8 @@ def _ask(stack: Served, tenant: str, prompt: str) -> None:
 
 
 def _drained(stack: Served) -> bool | None:
-    drains = counted(read(stack, "gateway"), "drain_wait_seconds_count", node="decode-0")
+    told = {"node": "decode-0", "memory": "lease"}
+    drains = counted(read(stack, "gateway"), "fences_total", **told)
     return True if drains == len(TENANTS) * ASKED else None
 
 
@@ -113,7 +115,7 @@ def test_every_metric_that_a_quiet_stack_has_is_shown_by_whom_the_table_says(
         name: {s.name for f in read(stack, name).values() for s in f.samples} for name in PROCESSES
     }
     rare = {"would_refuse", "retries", "relaxed", "node_would_refuse", "node_refusals"}
-    rare |= {"waiver_expiry_timestamp_seconds", "node_requests"}
+    rare |= {"waiver_expiry_timestamp_seconds", "node_requests", "commitment_violations"}
     for name, row in METRICS.items():
         ending = "_count" if row.kind is Kind.HISTOGRAM else ""
         if name not in rare:
@@ -130,7 +132,9 @@ def test_a_node_and_the_gateway_say_the_same_of_it(stack: Served) -> None:
         ("pages", {"stage": "free"}),
         ("page_reads_total", {"check": "verified"}),
         ("verdicts_total", {"outcome": "admitted"}),
-        ("drain_wait_seconds_count", {}),
+        ("fences_total", {"memory": "lease"}),
+        ("fences_total", {"memory": "window"}),
+        ("queue_wait_seconds_count", {}),
     ):
         of_node = counted(own, name, node="decode-0", **labels)
         assert of_node == counted(passed_on, name, node="decode-0", **labels)
@@ -138,21 +142,21 @@ def test_a_node_and_the_gateway_say_the_same_of_it(stack: Served) -> None:
 
 
 def test_what_runs_is_said_of_every_process(stack: Served) -> None:
+    told = {"version": __version__, "model": "recall"}
     for node in PROCESSES:
-        assert counted(read(stack, "gateway"), "build_info", node=node, version=__version__) == 1
+        assert counted(read(stack, "gateway"), "build_info", node=node, **told) == 1
 
 
-def test_groups_of_lengths_add_up_and_the_first_few_of_each_are_others(stack: Served) -> None:
+def test_requests_are_counted_by_length_and_one_of_them_is_not_shown(stack: Served) -> None:
     families = read(stack, "gateway")
-    answered = {"outcome": "completed"}
     total = len(TENANTS) * ASKED
-    assert counted(families, "requests_total", **answered) == total
-    assert counted(families, "requests_total", length="256", **answered) == total - 3
-    assert counted(families, "requests_total", length="other", **answered) == 3
-    assert counted(families, "requests_total", length="more") == 0, "one request shows nothing"
+    assert counted(families, "requests_total") == total + ASKED
+    assert counted(families, "requests_total", length="256", outcome="completed") == total
+    assert counted(families, "requests_total", length="more", outcome="rejected") == ASKED
+    assert counted(families, "requests_total", outcome="invalid") == 0, "there was one"
     refused = {"reason": "context_length", "stage": "gateway"}
-    assert counted(families, "refusals_total", length="other", **refused) == 1
-    assert counted(families, "queue_wait_seconds_count", node="decode-0", length="256") == total - 3
+    assert counted(families, "refusals_total", length="more", **refused) == ASKED
+    assert counted(families, "queue_wait_seconds_count", node="decode-0", length="256") == total
 
 
 @pytest.mark.parametrize("name", PROCESSES)

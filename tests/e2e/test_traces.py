@@ -68,7 +68,11 @@ IN_TURN = [name for name in PARENTS if name not in {"prefill.drain", "decode.win
 
 
 def tracing(url: str, **more: float) -> str:
-    lines = [f'endpoint = "{url}"', *(f"{name} = {value}" for name, value in more.items())]
+    lines = [
+        f'endpoint = "{url}"',
+        'client = "parent"',
+        *(f"{name} = {value}" for name, value in more.items()),
+    ]
     return "\n".join((SETTINGS, "[tracing]", *lines, ""))
 
 

@@ -129,13 +129,14 @@ def status(of: CapacityReport, links: tuple[str, ...] = ()) -> NodeStatus:
     """A status of a node that holds nothing."""
     return NodeStatus(
         report=of,
-        pages={"free": of.pages - 3, "readable": 3},
+        pages={"free": max(0, of.pages - 3), "readable": 3},
         windows=2,
         windows_draining=1,
         requests={"decoding": 1},
         links=tuple(NodeName(link) for link in links),
-        counters={"steps": 5},
+        counters={"admitted": 5},
         fences={"acknowledged": 4},
+        window_fences={},
         points=(),
         relaxed=(),
         coverage=(),

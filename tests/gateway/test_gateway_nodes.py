@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import concurrent.futures
 import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import anyio
 import httpx
 import pytest
 
-from kvairlock.core.messages import Inspect, Ruling, Submit
-from kvairlock.core.terms import TransferId
+from kvairlock.core.messages import Inspect, Ruling, Submit, Watch
+from kvairlock.core.terms import NodeName, TransferId
+from kvairlock.gateway.nodes import SUBMITS_WAITING_MAX, Connection, Nodes, OutboxFull
+from kvairlock.runtime.link import ChannelClosed
 from kvairlock.runtime.secrets import new_key
+from kvairlock.runtime.settings import LimitSettings
 from kvairlock.wire.keys import Keyring
 
 from .fake_nodes import (
@@ -22,6 +29,9 @@ from .fake_nodes import (
     wait_for_cancel,
 )
 from .stacks import Stack, stack, until
+
+DECODE = NodeName("decode-0")
+NO_ROUTES = SimpleNamespace(nodes={})
 
 
 def healthy(running: Stack) -> bool:
@@ -176,3 +186,40 @@ def test_impossible_chunks_cost_the_node_its_channel() -> None:
         response: httpx.Response = running.complete()
         assert (response.status_code, response.json()["error"]["code"]) == (503, "node_lost")
         until(lambda: healthy(running))
+
+
+def test_only_requests_count_against_the_requests_that_may_wait() -> None:
+    nodes = Nodes(Path(), cast(Any, None), LimitSettings(), cast(Any, NO_ROUTES), cast(Any, None))
+    connection = nodes._open[DECODE] = Connection(DECODE, cast(Any, None))
+    submit = object.__new__(Submit)
+    for _ in range(SUBMITS_WAITING_MAX):
+        nodes.post(DECODE, Watch("v", 0, 250))
+        nodes.post(DECODE, Inspect())
+        nodes.post(DECODE, submit)
+    with pytest.raises(OutboxFull):
+        nodes.post(DECODE, submit)
+    nodes.post(DECODE, Inspect())
+    assert len(connection.outbox) == 3 * SUBMITS_WAITING_MAX + 1
+
+
+def test_requests_that_were_sent_wait_no_more() -> None:
+    class Reader:
+        """Takes one message, and no other."""
+
+        def __init__(self) -> None:
+            self.left = 1
+
+        async def send(self, message: object) -> None:
+            if not self.left:
+                raise ChannelClosed
+            self.left -= 1
+
+    async def run() -> None:
+        connection = Connection(DECODE, cast(Any, Reader()))
+        for message in (object.__new__(Submit), Inspect(), object.__new__(Submit)):
+            connection.put(message)
+        with pytest.raises(ChannelClosed):
+            await connection.write()
+        assert connection.requests_waiting == 1
+
+    anyio.run(run)

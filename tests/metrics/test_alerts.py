@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml  # type: ignore[import-untyped]
 
+from kvairlock.cli import app
 from kvairlock.core.errors import Reason
 from kvairlock.core.protocol.ledger import VIOLATIONS
 from kvairlock.metrics.queries import labels_in, names_in
 from kvairlock.metrics.shipped import ALERTS
-from kvairlock.metrics.table import LABELS, METRICS, series
+from kvairlock.metrics.table import LABELS, METRICS, exposed, series
 from tests.promtool import Promtool
 
 HERE = Path(__file__).parent
@@ -123,3 +125,23 @@ def test_every_runbook_belongs_to_an_alert() -> None:
 def test_all_violations_of_a_hand_over_raise_the_alarm() -> None:
     (asked,) = re.findall(r'outcome=~"([^"]+)"', RULES["KvairlockHandoverRefused"]["expr"])
     assert set(asked.split("|")) == {str(r) for r in VIOLATIONS - {Reason.INVARIANT}}
+
+
+def quoted(page: Path) -> list[str]:
+    """What a page names between backticks, each in one line."""
+    return [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", page.read_text())]
+
+
+@pytest.mark.parametrize("page", sorted(RUNBOOKS.glob("*.md")), ids=lambda page: page.stem)
+def test_a_runbook_names_commands_options_and_metrics_that_exist(page: Path) -> None:
+    for code in quoted(page):
+        if code.startswith("kvairlock "):
+            command: Any = typer.main.get_command(app)
+            words = code.split()[1:]
+            while words and hasattr(command, "commands"):
+                assert words[0] in command.commands, code
+                command = command.commands[words.pop(0)]
+            options = {option for parameter in command.params for option in parameter.opts}
+            assert {word for word in words if word.startswith("--")} <= options, code
+        for name in names_in(code):
+            assert name in {*series(), *map(exposed, METRICS)}, code

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from itertools import product
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import Metric
 from prometheus_client.openmetrics import parser as strict
 from prometheus_client.parser import text_string_to_metric_families as plain
@@ -22,13 +26,14 @@ from kvairlock.metrics.table import LABELS, METRICS, PREFIX, Kind, exposed, seri
 from tests.promtool import Promtool
 
 D = NodeName("decode-0")
+STEP = 3
 REPORT = CapacityReport(
     node=D,
     role=Role.DECODE,
     incarnation=Incarnation("d-1"),
     epoch=0,
     fingerprint="f",
-    basis=Basis("recall", "float32", "tp1", 0, "9.9.9", ""),
+    basis=Basis("recall@2", "float32", "tp1", 0, "9.9.9", ""),
     page_tokens=16,
     pages=8,
     landing_pages=4,
@@ -41,7 +46,7 @@ WAITS = (
     Waited(Wait.QUEUE, "other", "granted", None, 1, 7, {10: 1}),
     Waited(Wait.HANDOVER, "256", "admitted", None, 1, 30, {50: 1}),
     Waited(Wait.WINDOW, "256", "", Fence.SEALED, 1, 1, {1: 1}),
-    Waited(Wait.WINDOW, "256", "more", Fence.SEALED, 1, 4, {5: 1}),
+    Waited(Wait.WINDOW, "256", "ended", Fence.SEALED, 1, 4, {5: 1}),
 )
 STATUS = NodeStatus(
     report=REPORT,
@@ -55,10 +60,11 @@ STATUS = NodeStatus(
         "would_refuse.range.range": 1,
         "verdict.range": 4,
         "ended.failed": 4,
-        "steps": 5,
+        "recomputed": 5,
         "evidence_records": 77,
     },
     fences={"acknowledged": 6},
+    window_fences={"sealed": 2},
     points=(),
     relaxed=(),
     coverage=(Coverage(Route(NodeName("prefill-0"), D), 5, 4, 3, 2, 1),),
@@ -129,17 +135,19 @@ def test_what_the_table_does_not_have_is_not_shown(name: str, labels: dict[str, 
 def test_a_nodes_figures_are_shown_under_their_rows() -> None:
     found = values(gathered())
     for name, labels, value in (
-        ("build_info", {"version": "9.9.9", "model": "recall"}, 1),
+        ("build_info", {"version": "9.9.9", "model": "recall", "revision": "2"}, 1),
         ("capacity_tokens", {}, 128),
         ("pages", {"stage": "draining"}, 3),
         ("windows", {"state": "open"}, 1),
         ("windows", {"state": "draining"}, 1),
-        ("fences_total", {"fence": "acknowledged"}, 6),
+        ("fences_total", {"memory": "lease", "fence": "acknowledged"}, 6),
+        ("fences_total", {"memory": "window", "fence": "acknowledged"}, 0),
+        ("fences_total", {"memory": "window", "fence": "sealed"}, 2),
         ("node_refusals_total", {"stage": "decode_admission", "reason": "capacity"}, 2),
         ("node_would_refuse_total", {"guard": "range", "reason": "range"}, 1),
         ("verdicts_total", {"outcome": "range"}, 4),
         ("node_ends_total", {"end": "failed"}, 4),
-        ("node_events_total", {"name": "steps"}, 5),
+        ("node_events_total", {"name": "recomputed"}, 5),
         ("evidence_records_total", {}, 77),
     ):
         assert found[f"kvairlock_{name}", tuple(sorted(labels.items()))] == value
@@ -151,13 +159,17 @@ def test_a_nodes_figures_are_shown_under_their_rows() -> None:
 def test_what_alerts_wait_for_is_shown_before_it_happened() -> None:
     found = values(gathered(replace(STATUS, counters={}, fences={})))
     assert found["kvairlock_verdicts_total", (("outcome", "integrity"),)] == 0
-    assert found["kvairlock_fences_total", (("fence", "unproven"),)] == 0
+    for memory in ("lease", "window"):
+        told = (("fence", "unproven"), ("memory", memory))
+        assert found["kvairlock_fences_total", told] == 0
     assert found["kvairlock_invariants_broken_total", ()] == 0
 
 
 def test_what_a_node_does_not_state_is_not_shown_as_nothing() -> None:
-    silent = replace(STATUS, counters={}, coverage=None, waits=None)
-    names = {name for name, _ in values(gathered(silent))}
+    silent = replace(STATUS, counters={}, coverage=None, waits=None, window_fences=None)
+    found = values(gathered(silent))
+    names = {name for name, _ in found}
+    assert not any(("memory", "window") in labels for _, labels in found)
     for absent in ("page_reads", "drain_wait", "evidence_lost", "evidence_records"):
         assert not any(absent in name for name in names)
 
@@ -187,10 +199,34 @@ def test_waits_that_a_row_does_not_tell_apart_are_one_histogram() -> None:
     assert values(gathered())["kvairlock_window_wait_seconds_count", labels] == 2
 
 
-def test_a_bound_that_is_not_ours_is_a_bucket_all_the_same() -> None:
-    odd = Waited(Wait.QUEUE, "256", "granted", None, 1, 3, {3: 1})
-    text = render(gathered(replace(STATUS, waits=(odd,))), "")[0].decode()
-    assert 'le="0.003"' in text
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"pages": {"acme": 3}},
+        {"requests": {"acme": 3}},
+        {"fences": {"acme": 3}},
+        {"window_fences": {"acme": 3}},
+        {"counters": {"acme": 3}},
+        {"counters": {"verdict.acme": 3}},
+        {"counters": {"ended.acme": 3}},
+        {"counters": {"refused.acme.range": 3}},
+        {"counters": {"refused.verdict.acme": 3}},
+        {"counters": {"refused.verdict.range.acme": 3}},
+        {"counters": {"would_refuse.acme.range": 3}},
+    ],
+    ids=str,
+)
+def test_a_name_of_no_closed_list_is_not_shown(said: dict[str, dict[str, int]]) -> None:
+    text = render(gathered(replace(STATUS, **said)), "")[0].decode()  # type: ignore[arg-type]
+    assert "acme" not in text
+
+
+def test_a_figure_of_another_kind_than_its_row_is_refused() -> None:
+    labels = dict.fromkeys(METRICS["queue_wait_seconds"].labels, "x")
+    with pytest.raises(InvariantBroken, match="queue_wait_seconds"):
+        Gathering().add("queue_wait_seconds", 1, **labels)
+    with pytest.raises(InvariantBroken, match="retries"):
+        Gathering().add_waits("retries", (), reason="x")
 
 
 # The answer
@@ -204,6 +240,10 @@ def test_a_bound_that_is_not_ours_is_a_bucket_all_the_same() -> None:
         ("application/openmetrics-text;version=1.0.0;q=0.8,text/plain;q=0.5", True),
         ("Application/OpenMetrics-Text", True),
         ("application/openmetrics-text;q=0", False),
+        ("application/openmetrics-text;q=0.000, text/plain", False),
+        ("text/plain;q=1,application/openmetrics-text;q=0.1", False),
+        ("text/plain,application/openmetrics-text", True),
+        ("application/openmetrics-text;q=much", False),
         ("application/openmetrics-text;version=nonsense;escaping=\x00", True),
         ("application/openmetrics-texts", False),
     ],
@@ -257,3 +297,26 @@ def test_counters_rise_by_one_and_are_summed_up_over_labels() -> None:
     assert found["kvairlock_parameters_stripped_total", ()] == 0
     assert tallies.totals("retries") == {(): 3}
     assert tallies.totals("retries", "reason") == {("capacity",): 2, ("timeout",): 1}
+
+
+@given(st.lists(st.sampled_from(list(product(("256", "more"), ("completed", "failed"))))))
+def test_what_is_told_apart_by_length_rises_by_a_whole_step_and_never_falls(
+    ends: list[tuple[str, str]],
+) -> None:
+    tallies, shown = Tallies(step=STEP), Counter[tuple[str, ...]]()
+    for length, outcome in ends:
+        tallies.count("requests", outcome=outcome, model="m", length=length, version="1")
+        before, shown = shown, shown_of(tallies)
+        assert all(count > 0 for count in shown.values()), "nothing tells that one came"
+        rises = [shown[series] - before[series] for series in shown | before]
+        assert all(rise == 0 or rise >= STEP for rise in rises)
+    counted = tallies.totals("requests", "length", "outcome")
+    assert all(0 <= counted[series] - shown[series] < STEP for series in counted)
+
+
+def shown_of(tallies: Tallies) -> Counter[tuple[str, ...]]:
+    """What is shown, by length and outcome."""
+    into = Gathering()
+    tallies.show(into)
+    samples = [sample for family in into.collect() for sample in family.samples]
+    return Counter({(s.labels["length"], s.labels["outcome"]): int(s.value) for s in samples})

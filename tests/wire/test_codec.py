@@ -16,6 +16,7 @@ from kvairlock.core.checks import CheckPolicy, Checks, Coverage
 from kvairlock.core.ends import End
 from kvairlock.core.errors import PeerMisbehaved, Reason, Refusal, Stage
 from kvairlock.core.guards import Guard, GuardMode, Relaxed
+from kvairlock.core.lengths import GROUPS
 from kvairlock.core.messages import Message
 from kvairlock.core.promise.capacity import CapacityReport
 from kvairlock.core.terms import (
@@ -28,7 +29,7 @@ from kvairlock.core.terms import (
     TransferId,
     WindowId,
 )
-from kvairlock.core.waits import Wait, Waited
+from kvairlock.core.waits import BOUNDS_MS, CAUSES, Wait, Waited
 from kvairlock.wire import codec
 from kvairlock.wire.texts import texts_in
 from kvairlock.wire.versions import SPEAKS
@@ -50,7 +51,21 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
 }
 
 
+FIGURES = st.dictionaries(TEXT, st.integers(0, 2**63 - 1), max_size=3)
 ODD: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
+    messages.NodeStatus: {
+        **dict.fromkeys(("pages", "requests", "counters", "fences"), FIGURES),
+        "window_fences": st.none() | FIGURES,
+        "windows": st.integers(0, 2**63 - 1),
+        "windows_draining": st.integers(0, 2**63 - 1),
+    },
+    Waited: {
+        "length": st.sampled_from(GROUPS),
+        "cause": st.sampled_from(sorted(map(str, CAUSES))),
+        "count": st.integers(3, 2**63 - 1),
+        "sum_ms": st.integers(0, 2**63 - 1),
+        "within_ms": st.dictionaries(st.sampled_from(BOUNDS_MS), st.integers(0, 1), max_size=3),
+    },
     messages.Submit: {
         "alternatives": st.none() | st.integers(0, messages.ALTERNATIVES_MAX),
     },
@@ -165,7 +180,7 @@ RELAXED = Relaxed(
     ROUTE, Guard.INTEGRITY, GuardMode.ENFORCING, Checks(CheckPolicy.SAMPLED, 0.25), "pilot"
 )
 COVERAGE = Coverage(ROUTE, 5, 4, 3, 2, 1)
-WAITED = Waited(Wait.DRAIN, "1024", "retired", Fence.ACKNOWLEDGED, 3, 40, {10: 1, 25: 1})
+WAITED = Waited(Wait.DRAIN, "1024", "cancelled", Fence.ACKNOWLEDGED, 3, 40, {10: 1, 25: 1})
 STATUS = messages.NodeStatus(
     report=CapacityReport(
         node=NodeName("p"),
@@ -186,8 +201,9 @@ STATUS = messages.NodeStatus(
     windows_draining=0,
     requests={},
     links=(NodeName("d"),),
-    counters={"steps": 1},
+    counters={"admitted": 1},
     fences={},
+    window_fences={},
     points=(),
     relaxed=(RELAXED,),
     coverage=(COVERAGE,),
@@ -259,6 +275,22 @@ def test_sampling_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
 def test_an_impossible_number_of_alternatives_is_refused(alternatives: int) -> None:
     body = parts(SUBMIT) | {"alternatives": alternatives}
     assert refused(enveloped("submit", [], body)).reason is Reason.MALFORMED
+
+
+@each_version
+@pytest.mark.parametrize(
+    "wrong", [{"counters": {"admitted": -1}}, {"pages": {"free": -1}}, {"windows": -1}], ids=str
+)
+def test_a_figure_of_a_node_below_0_is_refused(wrong: dict[str, Any], version: int) -> None:
+    body = parts(STATUS, version) | wrong
+    assert refused(enveloped("nodestatus", [], body), version).reason is Reason.MALFORMED
+
+
+@pytest.mark.parametrize("wrong", [{"length": "acme"}, {"cause": "acme"}, {"count": -1}], ids=str)
+def test_a_wait_with_words_or_figures_that_none_has_is_refused(wrong: dict[str, Any]) -> None:
+    body = parts(STATUS)
+    body["waits"] = [body["waits"][0] | wrong]
+    assert refused(enveloped("nodestatus", [], body)).reason is Reason.MALFORMED
 
 
 def test_a_digest_uses_all_64_bits() -> None:

@@ -212,6 +212,7 @@ def test_what_version_1_does_not_say_is_the_first_epoch_or_unknown() -> None:
     assert status.relaxed is None, "not: nothing is relaxed"
     assert status.coverage is None, "not: nothing was read"
     assert status.waits is None, "not: nothing has waited"
+    assert status.window_fences is None, "not: no window was let go"
     report = status.report
     assert report.epoch == 0
     assert report.basis is None
@@ -232,7 +233,9 @@ def test_what_version_1_says_of_figures_is_believed_as_it_stands() -> None:
 
 def test_down_leaves_out_only_what_version_1_has_no_field_for() -> None:
     status = replace(status_of_version_1(), report=REPORT)
+    status = replace(status, fences={"local": 3, "sealed": 1}, window_fences={"sealed": 2})
     said = msgspec.msgpack.decode(codec.encode(status, 1))[2]
+    assert said["fences"] == {"local": 3, "sealed": 3}, "version 1 counts both as one"
     assert set(said["report"]) == {field.name for field in fields(version1.CapacityReport)}
     assert set(said) == {field.name for field in fields(version1.NodeStatus)}
     again = codec.decode(codec.encode(status, 1), 1)

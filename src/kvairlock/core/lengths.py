@@ -1,18 +1,15 @@
-"""Groups of requests by prompt length, so that a rare class hides in no average, and nobody in it.
+"""Groups of requests by prompt length, and figures of them that rise in steps of a few at once.
 
-    prompt ---> its class (at most 256, 1024, ... tokens)
-                  |  the first few requests of a class ---> `other`
-                  +--the ones after them ----------------> the class
+    a series:   counted  0 1 2 3 4 5 6 7 8 9 10 11
+                shown    . . . . . 5 5 5 5 5 10 10        with steps of 5
 
-A figure of a class with one request in it says how that one request went. So a class has no figures
-of its own before it has had enough requests; what comes before is counted in `other`, and stays
-there. Each request is counted in exactly one group, for good: every counter only rises, and the
-groups add up to all requests.
+Counted by length, a rare class hides in no average. But a figure that rises by one says how one
+request went, and when. So whatever is told apart by length is shown in whole steps only, each
+series by itself: what is held back is shown with what comes after it, and never elsewhere. A series
+that has less than one step is not shown at all.
 """
 
 from __future__ import annotations
-
-from collections import Counter
 
 LENGTHS = (256, 1024, 4096, 16384)
 """The most prompt tokens of each class."""
@@ -21,7 +18,7 @@ LONGER = "more"
 """The class of what is longer than all of them."""
 
 OTHER = "other"
-"""The group of classes that have had too few requests, and of what has no length."""
+"""The group of what has no length, or more than one."""
 
 CLASSES = (*map(str, LENGTHS), LONGER)
 GROUPS = (*CLASSES, OTHER)
@@ -33,23 +30,11 @@ def length_class(prompt_tokens: int) -> str:
     return next((str(most) for most in LENGTHS if prompt_tokens <= most), LONGER)
 
 
-class LengthGroups:
-    """Says in which group a request is counted.
+def in_steps(count: int, step: int) -> int:
+    """Return how many of `count` may be shown.
 
     Args:
-        requests_min: How many requests a class must have had before others are counted by it.
+        count: How many there were.
+        step: The fewest by which the figure may rise; 0 and 1 hold nothing back.
     """
-
-    def __init__(self, requests_min: int) -> None:
-        self._least = requests_min
-        self._seen: Counter[str] = Counter()
-
-    def of(self, prompt_tokens: int) -> str:
-        """Return the group of one more request. Ask once for each; its group never changes.
-
-        Args:
-            prompt_tokens: The length of its prompt.
-        """
-        name = length_class(prompt_tokens)
-        self._seen[name] += 1
-        return name if self._seen[name] > self._least else OTHER
+    return count - count % max(1, step)

@@ -434,7 +434,9 @@ class NodeStatus:
         requests: Requests by stage name.
         links: Names of the peers that are connected and heard of.
         counters: Totals since the start, by name.
-        fences: Number of releases by the evidence they rest on.
+        fences: Number of leases that were let go, by the evidence they rest on.
+        window_fences: The same of windows; None if that is not stated (version 1), so that they are
+            among `fences`.
         points: Failpoints that hold a thread now (drill mode only).
         relaxed: What does not enforce, or is checked in part, on the node's routes; None if that is
             not stated (version 1), so that it is unknown.
@@ -442,6 +444,9 @@ class NodeStatus:
             that is not stated (version 1), so that nothing vouches for them.
         waits: How long requests and memory waited since the start; None if that is not stated
             (version 1).
+
+    Raises:
+        ValueError: A figure is below 0.
     """
 
     report: CapacityReport
@@ -452,10 +457,17 @@ class NodeStatus:
     links: tuple[NodeName, ...]
     counters: dict[str, int]
     fences: dict[str, int]
+    window_fences: dict[str, int] | None
     points: tuple[str, ...]
     relaxed: tuple[Relaxed, ...] | None
     coverage: tuple[Coverage, ...] | None
     waits: tuple[Waited, ...] | None
+
+    def __post_init__(self) -> None:
+        told = (self.pages, self.requests, self.counters, self.fences, self.window_fences or {})
+        figures = (count for counts in told for count in counts.values())
+        if min(self.windows, self.windows_draining, *figures) < 0:
+            raise ValueError("a node counts from 0")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 Nothing is measured that is not evidence as well: the stopwatch reads each record once, together
 with the time at which it was made, and forgets a request with its end. It holds one entry for each
 request, lease and window that is under way, and one histogram for each kind of wait that came up.
+
+What it tells of a histogram are whole steps (`core.lengths`): as it was when it last had one.
 """
 
 from __future__ import annotations
@@ -13,24 +15,27 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from kvairlock.core.effects import Record, Value
-from kvairlock.core.lengths import OTHER, LengthGroups
+from kvairlock.core.lengths import OTHER, in_steps, length_class
 from kvairlock.core.terms import NS_PER_MS, Fence, Instant, Owner
-from kvairlock.core.waits import BOUNDS_MS, Wait, Waited
-
-GRANTED, ENDED = "granted", "ended"
-"""How a wait in the queue came out: with pages, or, as any wait may, with the request's end."""
-
+from kvairlock.core.waits import BOUNDS_MS, ENDED, GRANTED, Wait, Waited
 
 Key = tuple[Wait, str, str, Fence | None]
 
 
 @dataclass(slots=True)
 class _Histogram:
-    """What a `Waited` is made from."""
+    """What a `Waited` is made from.
 
+    Args:
+        step: The fewest waits by which what is shown may rise.
+        shown: What it was with its last whole step: number, sum in milliseconds, and buckets.
+    """
+
+    step: int
     count: int = 0
     sum_ms: int = 0
     within_ms: Counter[int] = field(default_factory=Counter)
+    shown: tuple[int, int, dict[int, int]] = (0, 0, {})
 
     def add(self, wait_ms: int) -> None:
         self.count += 1
@@ -38,6 +43,8 @@ class _Histogram:
         place = bisect_left(BOUNDS_MS, wait_ms)
         if place < len(BOUNDS_MS):
             self.within_ms[BOUNDS_MS[place]] += 1
+        if in_steps(self.count, self.step) == self.count:
+            self.shown = self.count, self.sum_ms, dict(sorted(self.within_ms.items()))
 
 
 @dataclass(slots=True)
@@ -61,11 +68,11 @@ class Stopwatch:
     """The waits of one node.
 
     Args:
-        requests_min: How many requests a class of lengths must have had to be a group of its own.
+        requests_min: The fewest waits by which a histogram may rise.
     """
 
     def __init__(self, requests_min: int) -> None:
-        self._groups = LengthGroups(requests_min)
+        self._step = requests_min
         self._histograms: dict[Key, _Histogram] = {}
         self._underway: dict[Owner, _Underway] = {}
         self._leases: dict[Value, tuple[str, str]] = {}
@@ -91,18 +98,18 @@ class Stopwatch:
             step(record, record.owner, now)
 
     def waited(self) -> tuple[Waited, ...]:
-        """Return all histograms that have something in them."""
+        """Return all histograms that have something to show."""
         return tuple(self._each())
 
     def _each(self) -> Iterator[Waited]:
         for (wait, length, cause, fence), found in self._histograms.items():
-            within = dict(sorted(found.within_ms.items()))
-            yield Waited(wait, length, cause, fence, found.count, found.sum_ms, within)
+            if found.shown[0]:
+                yield Waited(wait, length, cause, fence, *found.shown)
 
     # A request on its way
 
     def _admitted(self, record: Record, owner: Owner, now: Instant) -> None:
-        length = self._groups.of(_number(record, "prompt_tokens"))
+        length = length_class(_number(record, "prompt_tokens"))
         self._underway[owner] = _Underway(length, Wait.QUEUE, now)
 
     def _allocated(self, record: Record, owner: Owner, now: Instant) -> None:
@@ -156,7 +163,7 @@ class Stopwatch:
         self._add((Wait.WINDOW, length, "", _fence(record)), _number(record, "wait_ms"))
 
     def _add(self, key: Key, wait_ms: int) -> None:
-        self._histograms.setdefault(key, _Histogram()).add(wait_ms)
+        self._histograms.setdefault(key, _Histogram(self._step)).add(wait_ms)
 
 
 def _number(record: Record, name: str) -> int:

@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 from kvairlock.core.ends import End, end_for
 from kvairlock.core.errors import Refusal
 from kvairlock.core.guards import Guard
-from kvairlock.core.lengths import OTHER
+from kvairlock.core.lengths import OTHER, length_class
 from kvairlock.core.messages import Chunk, Ended
 from kvairlock.core.terms import Owner
 from kvairlock.gateway.answers import Answer, event
@@ -98,7 +98,7 @@ class Exchange:
         self._shows_ticket = False
         self._owner: Owner | None = None
         self._outcome = End.CANCELLED
-        self._group = OTHER
+        self._length = OTHER
 
     async def run(self) -> None:
         """Answer, with an error if need be."""
@@ -125,7 +125,7 @@ class Exchange:
         sent = attempts.begin()
         self._told.owner = attempts.owner
         if isinstance(sent, Refusal):
-            self._parts.meter.ended(end_for(sent.reason), self._group)
+            self._parts.meter.ended(end_for(sent.reason), self._length)
             await self._respond(self._refused(attempts, sent))
             return
         if self._shows_ticket:
@@ -138,7 +138,7 @@ class Exchange:
         owner = Owner(principal.tenant, self._request_id, FIRST)
         self._admit(owner)
         request, believed = await self._read(owner, headers)
-        self._group = self._parts.meter.group(len(request.prompt_tokens))
+        self._length = length_class(len(request.prompt_tokens))
         self._parts.retries.arrived(principal.tenant, declared(headers))
         forced = forced_route(self._parts, headers, principal)
         shown = drill_header(self._parts, headers, principal, SHOW_TICKET_HEADER)
@@ -190,7 +190,7 @@ class Exchange:
             await while_connected(self._receive, partial(self._answer, attempts, request))
         finally:
             attempts.leave()
-            self._parts.meter.ended(self._outcome, self._group)
+            self._parts.meter.ended(self._outcome, self._length)
 
     async def _answer(self, attempts: Attempts, request: Asked) -> None:
         answer = Answer(self._request_id, request, self._endpoint.shape)
@@ -254,7 +254,7 @@ class Exchange:
 
     def _count(self, attempts: Attempts, refusal: Refusal) -> None:
         """Count a refusal, and against its tenant if its client is to blame."""
-        self._parts.meter.refused(refusal, self._group)
+        self._parts.meter.refused(refusal, self._length)
         self._trace.refused(refusal)
         if is_fault(refusal):
             self._parts.tally.add(attempts.owner, refusal.reason.value)

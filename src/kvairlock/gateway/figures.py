@@ -1,7 +1,8 @@
 """What the gateway shows to Prometheus: its counters, its routes, and its nodes by their reports.
 
 Everything is read when it is asked for, in the event loop, so that the figures of one answer belong
-together. What a node does not say is left out, never shown as 0: alerts ask for what is missing.
+together. What a node does not say is left out, never shown as 0, and so is everything that a node
+said before it fell silent: alerts ask for what is missing.
 """
 
 from __future__ import annotations
@@ -33,17 +34,25 @@ def figures(parts: Parts) -> Gathering:
     _show_promise(parts, into)
     _show_routes(parts, into)
     show_guards(parts.routes, parts.guarding, into)
-    for name, view in parts.routes.nodes.items():
-        into.add("node_up", float(view.state is NodeState.UP), node=str(name), role=view.role.value)
-        if view.status is not None:
-            nodes.show(name, view.role, view.status, into)
+    _show_nodes(parts.routes, into)
     return into
 
 
+def _show_nodes(routes: Routes, into: Gathering) -> None:
+    losses = routes.losses
+    for name, view in routes.nodes.items():
+        node = {"node": str(name), "role": view.role.value}
+        into.add("node_up", float(view.state is NodeState.UP), **node)
+        into.add("node_losses", losses.get(name, 0), **node)
+        if view.believed is not None:
+            nodes.show(name, view.role, view.believed, into)
+
+
 def _show_itself(parts: Parts, into: Gathering) -> None:
-    into.add("build", 1, version=__version__, model=parts.offer.model, **ME)
+    into.add("build", 1, version=__version__, model=parts.offer.model, revision="", **ME)
     into.add("requests_in_flight", len(parts.desk))
-    into.add("retry_budget", parts.retries.left)
+    if parts.settings.retries.burst:
+        into.add("retry_budget", parts.retries.left)
     into.add("evidence_records", parts.evidence.records, **ME)
     into.add("evidence_lost", parts.evidence.lost, **ME)
     into.add("trace_spans_dropped", parts.tracer.dropped, **ME)
@@ -53,7 +62,8 @@ def _show_promise(parts: Parts, into: Gathering) -> None:
     routes = parts.routes
     into.add("context_tokens", routes.promise())
     into.add("commitment_tokens", routes.commitment.context_tokens)
-    into.add("commitment_violations", len(judge(routes.commitment, routes.reports())))
+    if routes.commitment.promises:
+        into.add("commitment_violations", len(judge(routes.commitment, routes.reports())))
 
 
 def _show_routes(parts: Parts, into: Gathering) -> None:

@@ -1,8 +1,7 @@
 """What the gateway counts of requests, by length and never by tenant; `figures` shows it.
 
-Requests are counted by the group of their prompt's length, so that trouble of the long ones does
-not hide in an average, and a class that had a few requests only shows nothing of a single one
-(`core.lengths`).
+Requests are counted by the length of their prompt, so that trouble of the long ones does not hide
+in an average, and shown in steps, so that no series shows a single one (`core.lengths`).
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from kvairlock import __version__
 from kvairlock.core.ends import End
 from kvairlock.core.errors import Refusal
 from kvairlock.core.guards import Guard
-from kvairlock.core.lengths import OTHER, LengthGroups
+from kvairlock.core.lengths import OTHER
 from kvairlock.metrics.families import Gathering, Tallies
 
 INVALID = "invalid"
@@ -23,34 +22,29 @@ class Meter:
 
     Args:
         model: The model served.
-        requests_min: How many requests a class of lengths must have had to be a group of its own.
+        requests_min: The fewest requests by which a series that names a length may rise.
     """
 
     def __init__(self, model: str, requests_min: int) -> None:
         self._model = model
-        self._groups = LengthGroups(requests_min)
-        self._tallies = Tallies("parameters_stripped")
+        self._tallies = Tallies("parameters_stripped", step=requests_min)
 
-    def group(self, prompt_tokens: int) -> str:
-        """Return in which group a request is counted. Ask once for each request."""
-        return self._groups.of(prompt_tokens)
-
-    def ended(self, end: End, group: str) -> None:
+    def ended(self, end: End, length: str) -> None:
         """Count a request by its end."""
-        self._count_request(end.value, group)
+        self._count_request(end.value, length)
 
     def invalid(self) -> None:
         """Count what was never a request."""
         self._count_request(INVALID, OTHER)
 
-    def refused(self, refusal: Refusal, group: str = OTHER) -> None:
-        """Count a refusal, whoever decided it; one before the prompt was read has no group."""
+    def refused(self, refusal: Refusal, length: str = OTHER) -> None:
+        """Count a refusal, whoever decided it; one before the prompt was read has no length."""
         self._tallies.count(
             "refusals",
             reason=refusal.reason.value,
             stage=refusal.stage.value,
             model=self._model,
-            length=group,
+            length=length,
             version=__version__,
         )
 
@@ -74,7 +68,7 @@ class Meter:
         """Add all counters to an answer."""
         self._tallies.show(into)
 
-    def _count_request(self, outcome: str, group: str) -> None:
+    def _count_request(self, outcome: str, length: str) -> None:
         self._tallies.count(
-            "requests", outcome=outcome, model=self._model, length=group, version=__version__
+            "requests", outcome=outcome, model=self._model, length=length, version=__version__
         )

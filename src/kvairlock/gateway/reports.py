@@ -12,6 +12,7 @@ old one first. The last report of a node that is stale or lost is shown, and use
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -92,6 +93,8 @@ class Reports:
         now: Callable[[], Instant] = clock.now,
     ) -> None:
         self._views = {name: NodeView(role) for name, role in roles.items()}
+        self.losses: Counter[NodeName] = Counter()
+        """How often each node was lost since the gateway started."""
         self._lost_ns, self._now = lost_ms * NS_PER_MS, now
 
     @property
@@ -133,6 +136,7 @@ class Reports:
 
     def lost(self, name: NodeName) -> None:
         """Take note that a node is no longer heard."""
+        self.losses[name] += 1
         self._views[name] = replace(self._views[name], state=NodeState.LOST)
 
     def _aged(self, view: NodeView, now: Instant) -> NodeView:

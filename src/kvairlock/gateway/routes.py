@@ -101,6 +101,11 @@ class Routes:
         """All nodes by name, as of now."""
         return self._nodes.views
 
+    @property
+    def losses(self) -> Mapping[NodeName, int]:
+        """How often each node was lost since the gateway started; who never was is left out."""
+        return self._nodes.losses
+
     def connected(self, name: NodeName, incarnation: Incarnation, speaks: Versions) -> None:
         """A channel leads to this life of a node: figures of another one are void."""
         self._nodes.connected(name, incarnation, speaks)

@@ -23,6 +23,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from kvairlock.core.errors import InvariantBroken
+from kvairlock.core.lengths import in_steps
 from kvairlock.core.waits import BOUNDS_MS, Waited
 from kvairlock.metrics.table import METRICS, PREFIX, Kind
 
@@ -40,9 +41,11 @@ class Tallies:
 
     Args:
         names: Rows of the table that are shown as 0 from the start, so that the first rise shows.
+        step: The fewest by which a series that is told apart by length may rise.
     """
 
-    def __init__(self, *names: str) -> None:
+    def __init__(self, *names: str, step: int = 1) -> None:
+        self._step = step
         self._counted: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
         for name in names:
             self._counted[name, ()] = 0
@@ -57,7 +60,7 @@ class Tallies:
         self._counted[name, tuple(sorted(labels.items()))] += 1
 
     def totals(self, name: str, *labels: str) -> dict[tuple[str, ...], int]:
-        """Return how many there were so far, by the values of some labels.
+        """Return how many there were so far, held back ones included, by the values of some labels.
 
         Args:
             name: The row.
@@ -70,9 +73,12 @@ class Tallies:
         return dict(found)
 
     def show(self, into: Gathering) -> None:
-        """Add all of them to an answer."""
-        for (name, labels), value in self._counted.items():
-            into.add(name, value, **dict(labels))
+        """Add all of them to an answer, as far as they may be shown."""
+        for (name, told), value in self._counted.items():
+            labels = dict(told)
+            shown = in_steps(value, self._step) if "length" in labels else value
+            if shown or "length" not in labels:
+                into.add(name, shown, **labels)
 
 
 class Gathering(Collector):
@@ -90,13 +96,15 @@ class Gathering(Collector):
             labels: Its labels, those of the row.
 
         Raises:
-            InvariantBroken: There is no such row, or the labels are others.
+            InvariantBroken: There is no such row, it is a histogram, or the labels are others.
         """
         family, values = self._family(name, labels), self._values(name, labels)
         if isinstance(family, InfoMetricFamily):
             family.add_metric(values, {})
         elif isinstance(family, CounterMetricFamily | GaugeMetricFamily):
             family.add_metric(values, value)
+        else:
+            raise InvariantBroken("metrics", f"{name} is made of waits")
 
     def add_waits(self, name: str, waited: Iterable[Waited], /, **labels: str) -> None:
         """Add one histogram, made of all that was waited: what they have in common.
@@ -105,12 +113,16 @@ class Gathering(Collector):
             name: The row.
             waited: The histograms that it is the sum of.
             labels: Its labels, those of the row.
+
+        Raises:
+            InvariantBroken: There is no such row, it is no histogram, or the labels are others.
         """
         family, values = self._family(name, labels), self._values(name, labels)
-        if isinstance(family, HistogramMetricFamily):
-            total = tuple(waited)
-            sum_s = sum(each.sum_ms for each in total) / MS_PER_S
-            family.add_metric(values, list(_buckets(total)), sum_s)
+        if not isinstance(family, HistogramMetricFamily):
+            raise InvariantBroken("metrics", f"{name} is not made of waits")
+        total = tuple(waited)
+        sum_s = sum(each.sum_ms for each in total) / MS_PER_S
+        family.add_metric(values, list(_buckets(total)), sum_s)
 
     def collect(self) -> Iterator[Metric]:
         """Return the families in the order of the table."""

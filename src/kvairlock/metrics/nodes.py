@@ -3,24 +3,38 @@
 A node shows its status as of now, and the gateway shows what each node reported last.
 
 Counters of nodes are named `WHAT.DETAIL` (`refused.prefill.context_length`). Those with a row of
-their own are shown there, all others as `node_events`, under their name.
+their own are shown there, all others as `node_events`, under their name. Every name is one of a
+closed list, since it becomes a label: one that this release does not know is not shown.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from kvairlock.core.checks import Cover
-from kvairlock.core.errors import Reason
+from kvairlock.core.ends import End
+from kvairlock.core.errors import Reason, Stage
+from kvairlock.core.guards import Guard
+from kvairlock.core.memory.page import PageStage
 from kvairlock.core.messages import NodeStatus
+from kvairlock.core.protocol.handoff import HandoffStage
 from kvairlock.core.protocol.ledger import VIOLATIONS
 from kvairlock.core.terms import Fence, NodeName, Role
-from kvairlock.core.waits import Wait, Waited
+from kvairlock.core.waits import ADMITTED, Wait, Waited
 from kvairlock.metrics.families import Gathering
 
 RECORDS, LOST, DROPPED = "evidence_records", "evidence_lost", "trace_spans_dropped"
 """Counters in which a node states how its evidence and its traces go."""
+
+DETAILS: Mapping[str, Container[str]] = {
+    "stage": frozenset(map(str, Stage)),
+    "reason": frozenset(map(str, Reason)),
+    "guard": frozenset(map(str, Guard)),
+    "outcome": frozenset((ADMITTED, *map(str, Reason))),
+    "end": frozenset(map(str, End)),
+}
+"""What each label can say that is a part of a counter's name."""
 
 DETAILED: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "refused": ("node_refusals", ("stage", "reason")),
@@ -38,7 +52,14 @@ PLAIN: Mapping[str, str] = {
 }
 """Counters that are a row by themselves."""
 
-NO_FENCES = {fence.value: 0 for fence in Fence}
+EVENTS = frozenset(
+    ("admitted", "ignored", "pages_scrubbed", "pushed_out", "recomputed", "rehearsed")
+)
+"""Counters that are shown by their name alone."""
+
+PAGE_STAGES = frozenset(stage.name.lower() for stage in PageStage)
+REQUEST_STAGES = frozenset(map(str, HandoffStage))
+
 NONE_BROKEN = {"invariant_broken": 0}
 NO_BREACHES = {f"verdict.{reason}": 0 for reason in sorted(VIOLATIONS - {Reason.INVARIANT})}
 """What alerts wait for and every node counts: a rise can only be seen of what was shown before."""
@@ -64,15 +85,16 @@ def show(name: NodeName, role: Role, status: NodeStatus, into: Gathering) -> Non
     node = {"node": str(name), "role": role.value}
     _show_build(status, node, into)
     into.add("capacity_tokens", status.report.tokens, **node)
-    for stage, count in status.pages.items():
-        into.add("pages", count, stage=stage, **node)
-    for stage, count in status.requests.items():
-        into.add("node_requests", count, stage=stage, **node)
+    for stage in sorted(status.pages.keys() & PAGE_STAGES):
+        into.add("pages", status.pages[stage], stage=stage, **node)
+    for stage in sorted(status.requests.keys() & REQUEST_STAGES):
+        into.add("node_requests", status.requests[stage], stage=stage, **node)
     open_windows = status.windows - status.windows_draining
     into.add("windows", open_windows, state="open", **node)
     into.add("windows", status.windows_draining, state="draining", **node)
-    for fence, count in (NO_FENCES | status.fences).items():
-        into.add("fences", count, fence=fence, **node)
+    _show_fences("lease", status.fences, node, into)
+    if status.window_fences is not None:
+        _show_fences("window", status.window_fences, node, into)
     _show_reads(status, node, into)
     expected = NONE_BROKEN | (NO_BREACHES if role is Role.DECODE else {})
     _show_counters(expected | status.counters, node, into)
@@ -98,8 +120,16 @@ def show_waits(waits: Iterable[Waited], node: Mapping[str, str], into: Gathering
 def _show_build(status: NodeStatus, node: Mapping[str, str], into: Gathering) -> None:
     """A node of version 1 does not say what it is built from: it has no version here."""
     basis = status.report.basis
-    version, model = (basis.build, basis.model) if basis else ("", "")
-    into.add("build", 1, version=version, model=model, **node)
+    version, named = (basis.build, basis.model) if basis else ("", "")
+    model, _, revision = named.partition("@")
+    into.add("build", 1, version=version, model=model, revision=revision, **node)
+
+
+def _show_fences(
+    memory: str, fences: Mapping[str, int], node: Mapping[str, str], into: Gathering
+) -> None:
+    for fence in Fence:
+        into.add("fences", fences.get(fence, 0), memory=memory, fence=fence.value, **node)
 
 
 def _show_reads(status: NodeStatus, node: Mapping[str, str], into: Gathering) -> None:
@@ -114,7 +144,11 @@ def _show_counters(counters: Mapping[str, int], node: Mapping[str, str], into: G
         row, labels = DETAILED.get(kind, ("", ()))
         if name in PLAIN:
             into.add(PLAIN[name], value, **node)
-        elif row and len(labels) == len(rest):
-            into.add(row, value, **node, **dict(zip(labels, rest, strict=True)))
-        else:
+        elif name in EVENTS:
             into.add("node_events", value, name=name, **node)
+        elif row and len(labels) == len(rest) and _are_known(labels, rest):
+            into.add(row, value, **node, **dict(zip(labels, rest, strict=True)))
+
+
+def _are_known(labels: Iterable[str], values: Iterable[str]) -> bool:
+    return all(v in DETAILS[label] for label, v in zip(labels, values, strict=True))

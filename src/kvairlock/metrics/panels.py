@@ -1,7 +1,8 @@
 """The dashboard's panels as one literal table: what an operator sees, in the order of looking.
 
 Safety and what it costs of capacity stand first, on one view. A figure comes from the node and from
-the gateway that passes it on: `max by` takes it once. `$node` is what the viewer has chosen.
+the gateway that passes it on: `max by` takes it once, and `avg by` takes pages, whose stages have
+to add up to all of them. `$node` is what the viewer has chosen.
 """
 
 from __future__ import annotations
@@ -65,11 +66,11 @@ def _curves(title: str, about: str, *queries: Query, unit: str = "short", width:
 
 NODE = 'node=~"$node"'
 COVERED = ', check!~"observed|uncovered"'
-HELD_BACK, IN_USE = ', stage=~"draining|quarantined"', ', stage!="withdrawn"'
+HELD_BACK, IN_USE = ', stage=~"draining|quarantined|fenced|scrubbed"', ', stage!="withdrawn"'
 
 
 def _pages(more: str = "") -> str:
-    return f"max by (node, role, stage) (kvairlock_pages{{{NODE}{more}}})"
+    return f"avg by (node, role, stage) (kvairlock_pages{{{NODE}{more}}})"
 
 
 def _reads(more: str = "") -> str:
@@ -87,6 +88,17 @@ QUEUE, HANDOVER = "kvairlock_queue_wait_seconds", "kvairlock_handover_seconds"
 DRAINS = (
     f"max by (node, role, length, cause, fence) (rate({DRAIN}_count{{{NODE}}}[$__rate_interval]))"
 )
+
+FENCES = f"kvairlock_fences_total{{{NODE}}}"
+RELEASES = f"max by (node, role, memory, fence) (rate({FENCES}[$__rate_interval]))"
+VERSIONS = "max by (node, role, version) (kvairlock_build_info)"
+
+
+def _by_version(share: float, name: str, labels: str) -> str:
+    once = f"max by (node, role, {labels}, le) (rate({name}_bucket{{{NODE}}}[$__rate_interval]))"
+    joined = f"{once} * on (node, role) group_left (version) {VERSIONS}"
+    return f"histogram_quantile({share}, sum by (version, le) ({joined}))"
+
 
 SECTIONS: dict[str, tuple[Panel, ...]] = {
     "Safety, and what it costs": (
@@ -127,12 +139,23 @@ SECTIONS: dict[str, tuple[Panel, ...]] = {
         ),
         _curves(
             "Share of the pages that wait to be free",
-            "What safety costs of capacity: pages of ended requests, and those in quarantine.",
+            "What safety costs of capacity: pages of ended requests, those in quarantine included.",
             Query(
                 f"sum by (node) ({_pages(HELD_BACK)}) / sum by (node) ({_pages(IN_USE)})",
                 "{{node}}",
             ),
             unit="percentunit",
+            width=8,
+        ),
+        _curves(
+            "Share of the releases, by evidence",
+            "What memory was let go on: leases and windows. `unproven` happens in drills only.",
+            Query(
+                f"sum by (fence) ({RELEASES}) / ignoring (fence) group_left sum ({RELEASES})",
+                "{{fence}}",
+            ),
+            unit="percentunit",
+            width=8,
         ),
         _curves(
             "How long they wait",
@@ -140,6 +163,7 @@ SECTIONS: dict[str, tuple[Panel, ...]] = {
             Query(_quantile(0.5, DRAIN, "cause", "length, cause, fence"), "{{cause}} half"),
             Query(_quantile(0.99, DRAIN, "cause", "length, cause, fence"), "{{cause}} 99 %"),
             unit="s",
+            width=8,
         ),
     ),
     "Refusals": (
@@ -153,8 +177,7 @@ SECTIONS: dict[str, tuple[Panel, ...]] = {
         ),
         _curves(
             "Share refused, by length of the prompt",
-            "A rare class does not hide in the average of all. `other` holds classes with few"
-            " requests.",
+            "A rare class does not hide in the average of all. `other` has no length.",
             Query(
                 "sum by (length) (rate(kvairlock_refusals_total[$__rate_interval]))"
                 " / sum by (length) (rate(kvairlock_requests_total[$__rate_interval]))",
@@ -195,9 +218,9 @@ SECTIONS: dict[str, tuple[Panel, ...]] = {
             unit="ops",
         ),
         _curves(
-            "Drains by evidence",
-            "What their memory was let go on. `unproven` happens in drills only.",
-            Query(f"sum by (fence) ({DRAINS})", "{{fence}}"),
+            "Releases by evidence",
+            "Leases and windows that were let go; a hand-over has one of each on decode.",
+            Query(f"sum by (memory, fence) ({RELEASES})", "{{memory}} {{fence}}"),
             unit="ops",
         ),
         _curves(
@@ -305,11 +328,27 @@ SECTIONS: dict[str, tuple[Panel, ...]] = {
             ),
             unit="ops",
         ),
+        _curves(
+            "Hand-over by release",
+            "One of twenty, on all nodes that run a release: is the new one slower?",
+            Query(_by_version(0.95, HANDOVER, "length, outcome"), "{{version}}"),
+            unit="s",
+        ),
+        _curves(
+            "Share refused by release",
+            "Of the gateways that run a release.",
+            Query(
+                "sum by (version) (rate(kvairlock_refusals_total[$__rate_interval]))"
+                " / sum by (version) (rate(kvairlock_requests_total[$__rate_interval]))",
+                "{{version}}",
+            ),
+            unit="percentunit",
+        ),
         Panel(
             "What runs",
             "Releases and models; more than one release is an upgrade under way.",
             Look.TABLE,
-            (Query("count by (node, role, version, model) (kvairlock_build_info)"),),
+            (Query("max by (node, role, version, model, revision) (kvairlock_build_info)"),),
         ),
     ),
 }

@@ -1,24 +1,26 @@
 """`/metrics` of a node: a small HTTP server on a port of its own, in the node's event loop.
 
-Nothing else is served there, to nobody by name, and at most a few at one time: who is over that
-gets 503. It ends with the node, without waiting for anybody.
+Nothing else is served there, to nobody by name. The descriptors of the node are worth more than an
+answer: a connection over the few that there may be is closed at once, and so is one that sends more
+than a head has; one that says nothing is closed in time. The server ends with the node, without
+waiting for anybody.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Iterator
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
-from kvairlock.metrics import exposition
+from kvairlock.metrics.exposition import Exposition
 from kvairlock.metrics.families import Gathering
 from kvairlock.metrics.table import PATH
+from kvairlock.runtime.heads import BoundedHead
 
 CONNECTIONS_MAX = 16
 HEAD_BYTES_MAX = 16 * 1024
@@ -42,6 +44,23 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}{PATH}" if ":" in host else f"http://{host}:{port}{PATH}"
 
 
+class FewHeads(BoundedHead):
+    """One connection of at most `CONNECTIONS_MAX`, on which nothing but heads is sent."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Close it at once if there are too many."""
+        super().connection_made(transport)
+        if len(self.connections) > CONNECTIONS_MAX:
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes, unless they are more than a head has."""
+        if len(data) > HEAD_BYTES_MAX:
+            self.transport.abort()
+        else:
+            super().data_received(data)
+
+
 class _Server(uvicorn.Server):
     """uvicorn that leaves the signals to the node."""
 
@@ -57,14 +76,9 @@ async def serve(listener: socket.socket, figures: Callable[[], Gathering]) -> No
         listener: A bound socket.
         figures: Returns what is shown, as of now; called in the event loop.
     """
-
-    async def metrics(request: Request) -> Response:
-        return await exposition.answer(request, figures())
-
-    app = Starlette(routes=[Route(PATH, metrics)])
     config = uvicorn.Config(
-        app,
-        http="h11",
+        Starlette(routes=[Route(PATH, Exposition(figures).answer)]),
+        http=FewHeads,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -72,8 +86,8 @@ async def serve(listener: socket.socket, figures: Callable[[], Gathering]) -> No
         proxy_headers=False,
         server_header=False,
         date_header=False,
-        limit_concurrency=CONNECTIONS_MAX,
         h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+        backlog=CONNECTIONS_MAX,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=0,
     )

@@ -59,7 +59,8 @@ LABELS: dict[str, str] = {
     "route": "PREFILL/DECODE",
     "model": "the model served",
     "version": "the release that runs",
-    "length": "the group of the prompt's length: at most so many tokens, `more`, or `other`",
+    "revision": "of the model, as nodes state it; empty for the gateway",
+    "length": "the prompt's length: at most so many tokens, `more`, or `other` if there is none",
     "stage": "a stage: of a page, of a hand-over, or where a refusal was decided",
     "reason": "why, of the closed list of reasons",
     "outcome": "how it came out",
@@ -67,6 +68,7 @@ LABELS: dict[str, str] = {
     "state": "which of the states",
     "cause": "why a drain began",
     "fence": "the evidence on which memory was let go",
+    "memory": "what was let go: the pages of a `lease`, or the landing memory of a `window`",
     "check": "what vouched for a page while it was read",
     "guard": "which guard",
     "mode": "how it is set",
@@ -81,7 +83,7 @@ _C, _G, _H, _I = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM, Kind.INFO
 _FRONT = Shown.GATEWAY
 
 METRICS: dict[str, Metric] = {
-    "build": Metric(_I, "What runs: release and model", (*NODE, "version", "model")),
+    "build": Metric(_I, "What runs: release and model", (*NODE, "version", "model", "revision")),
     # Requests, as the gateway sees them
     "requests": Metric(
         _C, "Requests by end", ("outcome", "model", "length", "version"), shown=_FRONT
@@ -105,7 +107,9 @@ METRICS: dict[str, Metric] = {
         ("reason",),
         shown=_FRONT,
     ),
-    "retry_budget": Metric(_G, "Second attempts that the gateway could make now", shown=_FRONT),
+    "retry_budget": Metric(
+        _G, "Second attempts that the gateway could make now; left out if none ever", shown=_FRONT
+    ),
     # What is promised, and what holds it
     "context_tokens": Metric(
         _G, "Context window that is advertised now", shown=_FRONT, unit="tokens"
@@ -116,7 +120,9 @@ METRICS: dict[str, Metric] = {
         shown=_FRONT,
         unit="tokens",
     ),
-    "commitment_violations": Metric(_G, "Ways in which the promise is not held", shown=_FRONT),
+    "commitment_violations": Metric(
+        _G, "Ways in which the promise is not held; left out if nothing is promised", shown=_FRONT
+    ),
     "route_tokens": Metric(
         _G,
         "Longest request that a route's nodes report to hold; 0 while one is silent",
@@ -132,6 +138,9 @@ METRICS: dict[str, Metric] = {
         shown=_FRONT,
     ),
     "node_up": Metric(_G, "Whether the gateway hears a node", NODE, shown=_FRONT),
+    "node_losses": Metric(
+        _C, "How often the gateway lost a node that it had a channel to", NODE, shown=_FRONT
+    ),
     "capacity_tokens": Metric(_G, "Token slots that requests may have", NODE, unit="tokens"),
     # Guards
     "page_reads": Metric(
@@ -157,7 +166,9 @@ METRICS: dict[str, Metric] = {
     "windows": Metric(
         _G, "Windows not yet fenced, by whether their request goes on", (*NODE, "state")
     ),
-    "fences": Metric(_C, "Releases of memory by the evidence they rest on", (*NODE, "fence")),
+    "fences": Metric(
+        _C, "Releases of memory by the evidence they rest on", (*NODE, "memory", "fence")
+    ),
     "drain_wait_seconds": Metric(
         _H,
         "How long pages of ended leases waited for everybody who could reach them",

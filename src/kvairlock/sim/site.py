@@ -227,6 +227,7 @@ class Site:
         self.node.machine.books.counters.clear()
         self.node.machine.books.reads.clear()
         self.node.machine.books.drain.fences.clear()
+        self.node.machine.books.drain.window_fences.clear()
 
     def lost(self, books: int, pages: int) -> list[Violation]:
         """Say what is left behind, if anything is.

@@ -151,7 +151,10 @@ def decode(data: bytes, version: int) -> Message:
         raise PeerMisbehaved(Reason.MALFORMED, f"{envelope.type}: {error}") from None
     _check_names(said)
     _check_texts(said)
-    return forms.up(said)
+    try:
+        return forms.up(said)
+    except ValueError as error:
+        raise PeerMisbehaved(Reason.MALFORMED, f"{envelope.type}: {error}") from None
 
 
 def _name(kind: type[Any]) -> str:

@@ -10,6 +10,7 @@ process of version 1 acts on. All other messages are the same in both versions.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -214,6 +215,7 @@ def _status_up(said: NodeStatus) -> messages.NodeStatus:
         links=said.links,
         counters=said.counters,
         fences=said.fences,
+        window_fences=None,
         points=said.points,
         relaxed=None,
         coverage=None,
@@ -230,9 +232,13 @@ def _status_down(status: messages.NodeStatus) -> NodeStatus:
         requests=status.requests,
         links=status.links,
         counters=status.counters,
-        fences=status.fences,
+        fences=_added(status.fences, status.window_fences or {}),
         points=status.points,
     )
+
+
+def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
 
 
 def _report_up(said: CapacityReport) -> capacity.CapacityReport:

@@ -38,6 +38,9 @@ class Drain:
         self._pool, self._guards, self._out = pool, guards, out
         self.waiting: dict[LeaseId, Waiting] = {}
         self.fences: Counter[Fence] = Counter()
+        """Leases that were let go, by the evidence they rest on."""
+        self.window_fences: Counter[Fence] = Counter()
+        """The same of windows."""
 
     def begin(self, lease: Lease, verb: Verb, cause: str, now: Instant) -> None:
         """End a lease and free its pages as soon as nobody can reach them.

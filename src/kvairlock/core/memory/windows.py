@@ -55,7 +55,7 @@ class Windows:
 
     Args:
         out: Where effects go.
-        fences: Counts releases by the evidence they rest on.
+        fences: Counts those that were let go, by the evidence they rest on.
     """
 
     def __init__(self, out: list[Effect], fences: Counter[Fence]) -> None:

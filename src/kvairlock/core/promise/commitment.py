@@ -79,6 +79,12 @@ class Commitment:
     classes: tuple[LengthClass, ...] = ()
     fingerprints: Mapping[NodeName, str] = field(default_factory=dict)
 
+    @property
+    def promises(self) -> bool:
+        """Whether anything is promised that the nodes may turn out not to hold."""
+        promised = (self.context_tokens, self.output_tokens, self.classes, self.fingerprints)
+        return any(map(bool, promised))
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:

@@ -51,7 +51,7 @@ class DecodeState:
         self.receptions: dict[TransferId, Reception] = {}
         self.holding: dict[tuple[TransferId, Hold], Lease] = {}
         self.queue = FairQueue()
-        self.windows = Windows(self.books.out, self.books.drain.fences)
+        self.windows = Windows(self.books.out, self.books.drain.window_fences)
         self.claims = Claims()
         self.budget = Budget(limits.recompute_tokens_per_min)
         self.peers: dict[NodeName, Peer] = {}

@@ -9,10 +9,9 @@ from kvairlock.core.memory.prefixes import Entry, Key, Match
 from kvairlock.core.protocol.prefill.job import EMPTY, Job
 from kvairlock.core.protocol.prefill.state import PrefillState
 from kvairlock.core.terms import Instant
+from kvairlock.core.waits import EVICTED
 
 ANYBODY = ""
-EVICTED = "evicted"
-"""Why the lease of a prefix ends: it makes room."""
 
 
 def shared_prefix(node: PrefillState, job: Job) -> Match:
