@@ -11,6 +11,9 @@ from kvairlock.runtime.secrets import write_private
 from kvairlock.sink.chain import verify
 from kvairlock.sink.contract import BEAT
 from kvairlock.sink.recorder import Recorder
+from kvairlock.sink.retention import NS_PER_DAY
+from kvairlock.sink.seal_lines import Act, Content
+from kvairlock.sink.seals import Seals
 from kvairlock.wire.keys import Keyring
 
 from .conftest import Command
@@ -42,11 +45,12 @@ def test_evidence_that_nobody_touched_is_whole(kvairlock: Command, state: Path) 
     ran = kvairlock("evidence", "verify")
     assert ran.status == 0
     assert ran.out.splitlines()[-2:] == ["3 sealed", "whole"]
-    assert "decode-0: 2 seals, the chain holds" in ran.out
+    assert "decode-0: 6 lines, the chain holds" in ran.out
     assert ran.err == ""
     told = kvairlock("evidence", "verify", "--json").json
     assert (told["whole"], told["proven"]) == (True, True)
     assert [file["state"] for file in told["files"]] == ["sealed"] * 3
+    assert [file["act"] for file in told["files"]] == ["sealed"] * 3
 
 
 def test_what_was_done_to_it_is_named_and_the_status_is_1(kvairlock: Command, state: Path) -> None:
@@ -79,7 +83,7 @@ def test_a_cut_off_end_shows_against_what_was_printed_before(
     evidence = state / "evidence"
     (evidence / "decode-0-b2.000001.parquet").unlink()
     seals = evidence / "decode-0.seals"
-    seals.write_text(seals.read_text().splitlines(keepends=True)[0])
+    seals.write_text("".join(seals.read_text().splitlines(keepends=True)[:3]))
     assert kvairlock("evidence", "verify").status == 0
     ran = kvairlock("evidence", "verify", "--earlier", kept)
     assert ran.status == 1
@@ -106,6 +110,57 @@ def test_prune_deletes_what_is_over_and_the_chain_holds(kvairlock: Command, stat
     assert list(evidence.glob("*.parquet")) == []
     assert verify(evidence, RING).whole
     assert kvairlock("evidence", "verify").out.splitlines()[-2:] == ["3 pruned", "whole"]
+
+
+def test_what_a_later_life_sealed_is_counted_as_that(kvairlock: Command, state: Path) -> None:
+    evidence = state / "evidence"
+    seals = Seals(evidence, "decode-0", RING)
+    seals.add(Act.BEGUN, Content(incarnation="d4"))
+    (evidence / "decode-0-d4.000001.jsonl").write_text("{}\n")
+    assert kvairlock("evidence", "verify").out.splitlines()[-2] == "1 open, 3 sealed"
+    lived(evidence, "e5")
+    assert kvairlock("evidence", "verify").out.splitlines()[-2] == "1 recovered, 4 sealed"
+    acts = [file["act"] for file in kvairlock("evidence", "verify", "--json").json["files"]]
+    assert sorted(acts) == ["recovered", *["sealed"] * 4]
+
+
+def test_how_long_it_is_kept_is_in_the_settings(
+    kvairlock: Command, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evidence = state / "evidence"
+    (file,) = evidence.glob("decode-0-a1.*")
+    made_ns = Seals(evidence, "decode-0", RING).kept()[file.name].content.until_unix_ns
+    monkeypatch.setattr("time.time_ns", lambda: made_ns + 3 * NS_PER_DAY)
+    settings = state / "settings.toml"
+    for days, files in ((4, 0), (2, 3)):
+        settings.write_text(f"[evidence]\nretention_days = {days}\n")
+        words = ("evidence", "prune", "--config", settings, "--dry-run", "--json")
+        assert len(kvairlock(*words).json["files"]) == files
+
+
+def test_with_a_key_that_did_not_seal_nothing_is_pruned(kvairlock: Command, state: Path) -> None:
+    write_private(state / "wrong.key", f"k1 {'7a' * 32}")
+    words = ("evidence", "prune", "--before", "2100-01-01", "--cluster-key", state / "wrong.key")
+    ran = kvairlock(*words)
+    assert (ran.status, "the chain does not hold" in ran.err) == (2, True)
+    assert verify(state / "evidence", RING).whole
+    assert len(list((state / "evidence").glob("*.parquet"))) == 3
+
+
+def test_a_changed_file_is_named_when_it_is_pruned(kvairlock: Command, state: Path) -> None:
+    changed, _ = sorted((state / "evidence").glob("decode-0-*.parquet"))
+    changed.write_bytes(b"x")
+    ran = kvairlock("evidence", "prune", "--before", "2100-01-01")
+    assert changed.name in ran.err
+    assert not changed.exists()
+    ran = kvairlock("evidence", "verify")
+    assert (ran.status, ran.out.splitlines()[-2]) == (1, "1 altered, 2 pruned")
+
+
+def test_names_in_the_folder_do_nothing_to_the_terminal(kvairlock: Command, state: Path) -> None:
+    (state / "evidence" / "x\x1b[31m.seals").write_text("")
+    (state / "evidence" / "x\x1b[31m.jsonl").write_text("")
+    assert "\x1b" not in kvairlock("evidence", "verify").out
 
 
 def test_nothing_is_pruned_without_the_key_that_says_so(kvairlock: Command, state: Path) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 from pathlib import Path
 
 import anyio
 import pytest
 
 from kvairlock.cli import places
+from kvairlock.cli.stack import Stack
 from kvairlock.runtime.secrets import KeysWrong, load_pseudonyms, pseudonyms_in, write_private
+from kvairlock.runtime.settings import Settings
 from kvairlock.wire.keys import Keyring
 from kvairlock.wire.pseudonyms import DAY_S, Pseudonyms
 
@@ -53,23 +57,53 @@ def test_after_a_period_the_file_holds_the_next_key_and_not_the_one_before(tmp_p
 def test_a_running_stack_brings_the_file_up_to_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    places.pseudonyms(RING, tmp_path, 90, NOW)
+    first = places.pseudonyms(RING, tmp_path, 90, NOW)
+    other = tmp_path / "run.key"
+    places.write_pseudonyms(other, first)
     looks = 0
 
     async def sleep(_: float) -> None:
         nonlocal looks
         looks += 1
-        if looks > 2:
+        if looks > 3:
             raise anyio.ClosedResourceError
         if looks == 2:
             file_in(tmp_path).chmod(0o644)  # somebody's mistake ends nothing
+        if looks == 3:
+            file_in(tmp_path).unlink()
 
     monkeypatch.setattr(anyio, "sleep", sleep)
     monkeypatch.setattr("kvairlock.cli.places.time.time", lambda: NOW + 90.0 * DAY_S)
     with pytest.raises(anyio.ClosedResourceError):
-        anyio.run(places.keep_pseudonyms, RING, tmp_path, 90)
-    file_in(tmp_path).chmod(0o600)
-    assert pseudonyms_in(file_in(tmp_path)).since_unix_s == NOW + 90 * DAY_S
+        anyio.run(places.keep_pseudonyms, (file_in(tmp_path), other))
+    assert pseudonyms_in(other) == first.at(NOW + 90 * DAY_S)
+    assert not file_in(tmp_path).exists(), "a key that is gone is not made anew while it runs"
+
+
+def test_what_is_left_of_a_write_that_was_killed_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places.pseudonyms(RING, tmp_path, 90, NOW)
+    left = tmp_path / f".{places.EVIDENCE_KEY_FILE}.{2**22 + 1}"  # no process has that id
+    left.write_text("5ec2e7")
+    busy = tmp_path / f".{places.EVIDENCE_KEY_FILE}.{os.getpid()}"
+    busy.write_text("5ec2e7")
+    places.pseudonyms(RING, tmp_path, 90, NOW)
+    assert (left.exists(), busy.exists()) == (False, True)
+
+
+def test_no_process_has_it_in_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There it would stay when its period is over; they read a file that moves on."""
+    key = Pseudonyms.fresh(NOW, 90)
+    monkeypatch.setenv("KVAIRLOCK_EVIDENCE_KEY", key.text())
+    stack = Stack(Settings(), RING, tmp_path, tmp_path, tmp_path, tmp_path)
+    stack.write_evidence_key(key)
+    for spec in itertools.chain.from_iterable(stack.waves()):
+        assert not any(key.key.hex() in text for text in spec.env.values())
+        file = Path(spec.argv[spec.argv.index("--evidence-key") + 1])
+        assert pseudonyms_in(file) == key
 
 
 def test_other_hosts_are_given_the_key_in_the_environment(

@@ -13,6 +13,8 @@ from kvairlock.drills.versions.run import carry_out
 from kvairlock.drills.versions.stories import Story, stories
 from kvairlock.drills.versions.table import Build
 
+pytestmark = pytest.mark.timeout(900)  # the first of them installs the earlier release
+
 ALL = stories()
 QUICK = frozenset(
     {

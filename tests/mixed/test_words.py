@@ -23,6 +23,8 @@ from kvairlock.runtime.link import Identity, dial
 from kvairlock.wire.versions import SPEAKS, UNSTATED, Versions
 from tests.mixed.raw import ME, NAME, Raw
 
+pytestmark = pytest.mark.timeout(900)  # the first of them installs the earlier release
+
 GOLDEN = Path(__file__).parents[1] / "wire" / "golden"
 
 

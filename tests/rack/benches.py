@@ -56,6 +56,7 @@ class GatedBench(Bench):
         _wait(self.device.held)
 
     def refuse(self) -> None:
+        self.device.refused.clear()
         self.device.refusing.set()
 
     def wait_refused(self) -> None:

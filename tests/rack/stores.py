@@ -13,11 +13,12 @@ from kvairlock.core.terms import Incarnation, Peer
 from kvairlock.drills.stack import wait_for
 from kvairlock.runtime.evidence_settings import EvidenceSettings, Format
 from kvairlock.runtime.recording import Sink
-from kvairlock.sink import sealing, seals, segments
+from kvairlock.sink import parquet, seals, segments
 from kvairlock.sink.contract import PEER, RING
 from kvairlock.sink.contract_store import Store
 from kvairlock.sink.reading import read_folder
 from kvairlock.sink.recorder import Recorder
+from kvairlock.sink.segments import Segments
 
 
 class RecorderStore(Store):
@@ -39,19 +40,24 @@ class RecorderStore(Store):
         return len(read_folder(self.folder))
 
     def die(self, sink: Sink) -> None:
-        """Close its descriptor, as the kernel would: no line more, no seal."""
+        """Close its descriptors, as the kernel would: no line more, no seal."""
         files = cast(Recorder, sink)._segments
-        files.close = lambda: os.close(files._file)  # type: ignore[method-assign]
+        files.close = lambda: only_closes(files)  # type: ignore[method-assign]
         sink.close(in_order=False)
 
     def refuse_seals(self) -> None:
-        self._put, self._keep = seals._put, sealing._keep
+        self._put, self._convert = seals._put, parquet.convert
         self._patch.setattr(seals, "_put", _no_room)
-        self._patch.setattr(sealing, "_keep", _no_room)
+        self._patch.setattr(parquet, "convert", _no_room)
 
     def resume(self) -> None:
         self._patch.setattr(seals, "_put", self._put)
-        self._patch.setattr(sealing, "_keep", self._keep)
+        self._patch.setattr(parquet, "convert", self._convert)
+
+
+def only_closes(files: Segments) -> None:
+    for file in (files._file, *files._full.values()):
+        os.close(file)
 
 
 def _no_room(*_: object) -> None:

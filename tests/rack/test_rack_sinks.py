@@ -104,8 +104,13 @@ class LosesInSilence(Forwarding):
 
 
 class FailsInSilence(Forwarding):
-    def failed(self) -> None:
+    def failed(self, line: bytes) -> None:
         pass
+
+
+class TellsOnce(Forwarding):
+    def failed(self, line: bytes) -> None:
+        self.lost += 1
 
 
 class AlwaysInOrder(Forwarding):
@@ -133,6 +138,7 @@ BROKEN: dict[str, type[Forwarding]] = {
     "test_who_records_does_not_wait_for_the_device": WritesItself,
     "test_what_there_is_no_room_for_is_counted_as_lost": LosesInSilence,
     "test_a_device_that_refuses_costs_records_and_nothing_else": FailsInSilence,
+    "test_a_count_of_lost_records_that_is_lost_itself_is_told_again": TellsOnce,
     "test_only_a_close_in_order_is_marked": AlwaysInOrder,
     "test_threads_may_record_at_the_same_time": NumbersTwice,
 }

@@ -117,7 +117,7 @@ class Forwarding:
             try:
                 self.put(line)
             except OSError:
-                self.failed()
+                self.failed(line)
 
     def next_line(self) -> bytes | None:
         with self.changed:
@@ -125,7 +125,9 @@ class Forwarding:
             self.changed.notify_all()
             return self.waiting.popleft() if self.waiting else None
 
-    def failed(self) -> None:
-        """Count a line that was numbered, and that the collector did not take."""
+    def failed(self, line: bytes) -> None:
+        """Count a line that the collector did not take; a count that it held is told again."""
+        record = json.loads(line)
         with self.changed:
             self.lost += 1
+            self.told -= record["records"] if record["event"] == "evidence_lost" else 0

@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kvairlock.sink import chain as chains
+from kvairlock.sink import seal_lines
 from kvairlock.sink.chain import CUT_OFF, Chain, FileState, verify
+from kvairlock.sink.contract import BEAT
 from kvairlock.sink.reading import read_folder
 from kvairlock.sink.retention import prune
-from kvairlock.sink.seals import Act, Seals
+from kvairlock.sink.seal_lines import Act
+from kvairlock.sink.seals import Seals
 from kvairlock.wire.keys import KEY_BYTES, Keyring
 from tests.sink.keeping_made import RING, lived, recorder, seals_of
 
@@ -50,7 +55,7 @@ def test_what_nobody_touched_is_whole(folder: Path) -> None:
     assert states(chain) == {}
     assert [(file.first, file.last, file.records) for file in chain.files] == [(1, 4, 4)] * 3
     assert [(node.node, node.entries, node.holds) for node in chain.nodes] == [
-        ("decode-0", 3, True)
+        ("decode-0", 9, True)
     ]
 
 
@@ -76,7 +81,7 @@ def test_a_file_that_was_taken_is_missing_and_one_that_was_pruned_is_not(folder:
 
 def test_a_thief_who_writes_that_a_file_was_pruned_is_found_out(folder: Path) -> None:
     thief = Seals(folder, "decode-0", THIEF)
-    prune(thief, [thief.kept()[file_of(folder, "b2").name]])
+    prune(thief, [seals_of(folder).kept()[file_of(folder, "b2").name]])
     assert not file_of(folder, "b2").exists()
     assert states(verify(folder, RING)) == {"b2": "forged"}
 
@@ -85,7 +90,7 @@ def test_a_thief_who_seals_a_changed_file_again_is_found_out(folder: Path) -> No
     path = file_of(folder, "b2")
     path.write_bytes(path.read_bytes() + b"more")
     thief = Seals(folder, "decode-0", THIEF)
-    content = thief.kept()[path.name].content
+    content = seals_of(folder).kept()[path.name].content
     thief.add(Act.SEALED, content)
     assert states(verify(folder, RING)) == {"b2": "forged"}
 
@@ -93,16 +98,20 @@ def test_a_thief_who_seals_a_changed_file_again_is_found_out(folder: Path) -> No
 @pytest.mark.parametrize(
     ("meddle", "bad"),
     [
-        (lambda old: [old[0], old[2]], {"b2": "unsealed", "c3": "forged"}),
-        (lambda old: old[1:], {"a1": "unsealed", "b2": "forged", "c3": "forged"}),
-        (lambda old: [old[0], old[2], old[1]], {"b2": "forged", "c3": "forged"}),
-        (lambda old: [*old, old[2]], {"c3": "forged"}),
-        (lambda old: [old[0], "{}\n", old[2]], {"b2": "unsealed", "c3": "forged"}),
-        (lambda old: old[:2], {"c3": "unsealed"}),
+        (lambda old: [*old[:4], *old[5:]], {"b2": "unsealed", "c3": "forged"}),
+        (lambda old: old[1:], dict.fromkeys(LIVES, "forged")),
+        (
+            lambda old: [*old[:4], old[7], *old[5:7], old[4], old[8]],
+            {"b2": "forged", "c3": "forged"},
+        ),
+        (lambda old: [*old, old[7]], {"c3": "forged"}),
+        (lambda old: [*old[:4], "{}\n", *old[5:]], {"b2": "unsealed"}),
+        (lambda old: [*old[:6], "{}\n", *old[7:]], {"c3": "forged"}),
+        (lambda old: old[:7], {"c3": "unsealed"}),
         (lambda _: [], dict.fromkeys(LIVES, "unsealed")),
-        (lambda old: [*old[:2], old[2].rstrip("\n")], {"c3": "unsealed"}),
+        (lambda old: [*old[:7], old[7].rstrip("\n")], {"c3": "unsealed"}),
     ],
-    ids=["middle", "first", "order", "twice", "unreadable", "last", "all", "torn"],
+    ids=["middle", "first", "order", "twice", "unreadable", "before", "last", "all", "torn"],
 )
 def test_what_is_done_to_the_seals_shows(
     folder: Path, meddle: Callable[[list[str]], list[str]], bad: dict[str, str]
@@ -115,12 +124,12 @@ def test_what_is_done_to_the_seals_shows(
 
 def test_every_field_of_a_seal_is_authenticated(folder: Path) -> None:
     old = lines(folder)
-    seal = json.loads(old[1])
+    seal = json.loads(old[4])
     changed = [{**seal, name: _other(seal[name])} for name in seal if name != "content"]
     content = seal["content"]
     changed += [{**seal, "content": {**content, name: _other(content[name])}} for name in content]
     for each in changed:
-        put(folder, [old[0], json.dumps(each) + "\n", old[2]])
+        put(folder, [*old[:4], json.dumps(each) + "\n", *old[5:]])
         assert not verify(folder, RING).whole, each
     put(folder, old)
     assert verify(folder, RING).whole
@@ -132,7 +141,7 @@ def _other(value: object) -> object:
 
 def test_without_keys_only_hashes_are_compared_and_that_is_said(folder: Path) -> None:
     thief = Seals(folder, "decode-0", THIEF)
-    prune(thief, [thief.kept()[file_of(folder, "b2").name]])
+    prune(thief, [seals_of(folder).kept()[file_of(folder, "b2").name]])
     chain = verify(folder, None)
     assert (chain.whole, chain.proven) == (True, False)
     file_of(folder, "c3").write_bytes(b"")
@@ -150,7 +159,7 @@ def test_seals_of_a_key_that_is_not_known_prove_nothing(folder: Path) -> None:
 def test_an_end_that_was_cut_off_shows_against_an_earlier_head(folder: Path) -> None:
     heads = {node.node: node.head for node in verify(folder, RING).nodes}
     file_of(folder, "c3").unlink()
-    put(folder, lines(folder)[:2])
+    put(folder, lines(folder)[:6])
     assert verify(folder, RING).whole, "from the folder alone it can't be seen"
     chain = verify(folder, RING, heads)
     assert (chain.whole, chain.nodes[0].reason) == (False, CUT_OFF)
@@ -194,10 +203,43 @@ def test_what_is_being_written_is_open(tmp_path: Path) -> None:
     assert verify(tmp_path, RING).files == ()
 
 
+def test_what_is_sealed_while_it_is_looked_at_is_no_alarm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = recorder(tmp_path, "a1")
+    sink.record("beat", None, BEAT)
+    for name in ("all_files", "read"):
+        monkeypatch.setattr(chains, name, _then(getattr(chains, name), sink.close))
+    monkeypatch.setattr(chains, "LOOKS_MAX", 1)
+    assert verify(tmp_path, RING).whole
+
+
+def test_what_is_pruned_while_it_is_looked_at_is_no_alarm(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = seals_of(folder)
+    pruning = iter([own.kept().values()])
+    monkeypatch.setattr(
+        chains, "read", _then(seal_lines.read, lambda: prune(own, next(pruning, ())))
+    )
+    assert verify(folder, RING).whole
+
+
+def _then(look: Callable[[Path], Any], do: Callable[[], object]) -> Callable[[Path], Any]:
+    """A look at something, right after which something is done."""
+
+    def looked(path: Path) -> Any:
+        found = look(path)
+        do()
+        return found
+
+    return looked
+
+
 def test_a_seal_that_names_a_path_elsewhere_deletes_nothing(folder: Path) -> None:
     outside = folder.parent / "outside"
     outside.write_text("not evidence")
-    seal = json.loads(lines(folder)[0])
+    seal = json.loads(lines(folder)[1])
     content = {**seal["content"], "file": "../outside"}
     put(folder, [*lines(folder), json.dumps({**seal, "act": "pruned", "content": content}) + "\n"])
     assert prune(seals_of(folder), []) == []

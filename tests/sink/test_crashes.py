@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -14,12 +15,13 @@ import pytest
 
 from kvairlock.drills.stack import wait_for
 from kvairlock.runtime.evidence_settings import Format
-from kvairlock.sink import sealing, seals, segments
+from kvairlock.runtime.secrets import keep_names_of
+from kvairlock.sink import parquet, recovery, sealing, seals, segments
 from kvairlock.sink.chain import FileState, verify
 from kvairlock.sink.contract import BEAT
 from kvairlock.sink.reading import read_folder
 from kvairlock.sink.retention import prune
-from kvairlock.sink.seals import Act
+from kvairlock.sink.seal_lines import Act, Content
 from tests.sink.keeping_made import RING, lived, recorder, seals_of
 
 
@@ -29,7 +31,7 @@ class Killed(BaseException):
 
 STEPS: dict[str, tuple[Any, str]] = {
     "before the part is written": (sealing, "_facts"),
-    "when the part is written": (sealing, "_keep"),
+    "when the part is written": (parquet, "_write"),
     "when it has its name": (sealing, "keep_names_of"),
     "before the seal is written": (seals, "_whole"),
     "in the middle of the seal": (seals, "_put"),
@@ -44,7 +46,7 @@ def killed_at(step: str, patch: pytest.MonkeyPatch) -> None:
     def stop(*given: Any, **options: Any) -> None:
         if step == "in the middle of the seal":
             os.write(given[0], given[1][:40])
-        if step == "when the seal is written":
+        if step.startswith("when the"):
             real(*given, **options)
         raise Killed
 
@@ -58,6 +60,7 @@ def open_segment(folder: Path) -> Path:
     data = b"".join(msgspec.json.encode(record) + b"\n" for record in read_folder(folder))
     sealed.unlink()
     (folder / "decode-0.seals").unlink()
+    seals_of(folder).add(Act.BEGUN, Content(incarnation="a1"))
     written.write_bytes(data + data[:30])
     return written
 
@@ -81,6 +84,15 @@ def test_killed_while_sealing(step: str, tmp_path: Path, monkeypatch: pytest.Mon
     assert [file.state for file in chain.files] == [FileState.SEALED] * 2
     left = {path.suffix for path in tmp_path.iterdir()}
     assert left == {".parquet", ".seals"}
+
+
+def test_a_last_line_that_lacks_its_end_only_is_kept(tmp_path: Path) -> None:
+    lines = open_segment(tmp_path)
+    whole = lines.read_bytes().rpartition(b"\n")[0]
+    lines.write_bytes(whole)
+    lived(tmp_path, "b2")
+    assert numbers(tmp_path) == [1, 2, 3]
+    assert not lines.exists()
 
 
 def test_killed_while_pruning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,6 +142,91 @@ sys.stdin.read()
     assert numbers(tmp_path) == list(range(1, 501))
     recovered = [s for s in seals_of(tmp_path).entries() if s.act is Act.RECOVERED]
     assert [(s.content.incarnation, s.content.records) for s in recovered] == [("a1", 500)]
+
+
+def test_processes_that_are_killed_anywhere_lose_and_double_nothing(tmp_path: Path) -> None:
+    """Life after life with small segments, each killed after some of its records."""
+    program = f"""
+import sys
+from pathlib import Path
+from kvairlock.sink import segments
+from kvairlock.sink.contract import BEAT
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from tests.sink.keeping_made import recorder
+segments.MIB = 200
+sink = recorder(Path({str(tmp_path)!r}), sys.argv[1])
+while True:
+    sink.record("beat", None, BEAT)
+    print("one", flush=True)
+    sys.stdin.readline()
+"""
+    seed = 20261201
+    print("seed", seed)
+    chance = random.Random(seed)
+    lives = [f"l{number}" for number in range(5)]
+    for life in lives:
+        with subprocess.Popen(
+            [sys.executable, "-c", program, life], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            for _ in range(chance.randint(3, 60)):
+                assert process.stdout.readline() == b"one\n"
+                process.stdin.write(b"\n")
+                process.stdin.flush()
+            process.send_signal(signal.SIGKILL)
+        assert verify(tmp_path, RING).whole, life
+    lived(tmp_path, "end")
+    chain = verify(tmp_path, RING)
+    assert chain.whole
+    assert {file.state for file in chain.files} == {FileState.SEALED}
+    for life in lives:
+        found = numbers(tmp_path, life)
+        assert found == list(range(1, len(found) + 1)), life
+    assert {path.suffix for path in tmp_path.iterdir()} == {".parquet", ".seals"}
+
+
+def test_two_lives_that_begin_at_once_seal_what_is_left_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_segment(tmp_path)
+    own = seals_of(tmp_path)
+    others = 0
+
+    def meanwhile(folder: Path) -> None:
+        nonlocal others
+        others += 1
+        recovery.recover(own, Format.PARQUET, "c3")
+        keep_names_of(folder)
+
+    monkeypatch.setattr(sealing, "keep_names_of", meanwhile)
+    recovery.recover(own, Format.PARQUET, "b2")
+    assert others == 1
+    assert [seal.act for seal in own.entries()] == [Act.BEGUN, Act.RECOVERED, Act.ENDED]
+    assert numbers(tmp_path) == [1, 2, 3]
+    assert verify(tmp_path, RING).whole
+
+
+def test_a_part_of_a_node_whose_name_begins_alike_is_left_alone(tmp_path: Path) -> None:
+    part = tmp_path / ".decode-0-live.000001.parquet.part"
+    part.write_text("x")
+    lived(tmp_path, "a1", node="decode")
+    assert part.exists()
+
+
+def test_a_segment_is_private_while_it_is_converted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes = []
+    real = parquet.convert
+
+    def convert(lines: bytes, file: Any, facts: dict[str, str]) -> None:
+        modes.append(os.fstat(file.fileno()).st_mode & 0o777)
+        real(lines, file, facts)
+
+    monkeypatch.setattr(parquet, "convert", convert)
+    lived(tmp_path, "a1")
+    assert modes == [0o600]
 
 
 def test_a_segment_with_a_hole_in_it_is_sealed_as_it_is(

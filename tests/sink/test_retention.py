@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -11,19 +12,21 @@ from kvairlock.runtime.evidence_settings import EvidenceSettings
 from kvairlock.sink import segments
 from kvairlock.sink.chain import FileState, verify
 from kvairlock.sink.contract import BEAT
+from kvairlock.sink.reading import read_folder
 from kvairlock.sink.recorder import Recorder
 from kvairlock.sink.retention import NS_PER_DAY, expired, prune
+from kvairlock.sink.seal_lines import Act, Content
 from kvairlock.sink.seals import Seals
 from tests.sink.keeping_made import RING, lived, peer, seals_of
 
 
 @pytest.fixture
 def aged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Three lives that were sealed 100, 91 and 10 days ago."""
+    """Three lives that recorded 100, 91 and 10 days ago."""
     now = time.time_ns()
     for life, days in (("a1", 100), ("b2", 91), ("c3", 10)):
         with monkeypatch.context() as patch:
-            patch.setattr("kvairlock.sink.seals.time.time_ns", lambda d=days: now - d * NS_PER_DAY)
+            patch.setattr("time.time_ns", lambda d=days: now - d * NS_PER_DAY)
             lived(tmp_path, life)
     return tmp_path
 
@@ -36,11 +39,27 @@ def before(days: int) -> int:
     return time.time_ns() - days * NS_PER_DAY
 
 
-def test_what_is_over_is_what_was_sealed_before(aged: Path) -> None:
+def test_what_is_over_is_what_was_recorded_before(aged: Path) -> None:
     seals = seals_of(aged)
     assert [s.content.incarnation for s in expired(seals, before(95))] == ["a1"]
     assert [s.content.incarnation for s in expired(seals, before(90))] == ["a1", "b2"]
     assert expired(seals, before(101)) == []
+
+
+def test_what_a_dead_life_recorded_is_over_no_later_for_being_sealed_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time_ns()
+    with monkeypatch.context() as patch:
+        patch.setattr("time.time_ns", lambda: now - 100 * NS_PER_DAY)
+        (old,) = lived(tmp_path / "then", "a1")
+        record = read_folder(tmp_path / "then")[0]
+    seals_of(tmp_path).add(Act.BEGUN, Content(incarnation="a1"))
+    old = tmp_path / "decode-0-a1.000001.jsonl"
+    old.write_text(json.dumps(record) + "\n")
+    lived(tmp_path, "b2")
+    assert there(tmp_path) == {"b2"}
+    assert verify(tmp_path, RING).whole
 
 
 def test_with_too_little_room_the_newest_stay(aged: Path) -> None:
@@ -89,4 +108,4 @@ def test_an_operator_may_prune_while_the_process_seals(tmp_path: Path) -> None:
     prune(operator, list(operator.kept().values()))
     sink.close()
     assert verify(tmp_path, RING).whole
-    assert [seal.entry for seal in operator.entries()] == [1, 2, 3]
+    assert [seal.entry for seal in operator.entries()] == list(range(1, 8))

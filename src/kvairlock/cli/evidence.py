@@ -8,20 +8,21 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
 from rich.console import Console
 
+from kvairlock.cli import config
 from kvairlock.cli.evidence_places import evidence_in, ring_of, state_of
-from kvairlock.cli.output import Json, Status, document, fail, note, say, table
-from kvairlock.core.evidence import ENVELOPE, EVENTS, SCHEMA_VERSION, Field, Kind, Sensitivity
-from kvairlock.runtime.evidence_settings import EvidenceSettings
-from kvairlock.sink.chain import GOOD, Chain, verify
+from kvairlock.cli.evidence_schema import COLUMNS, json_schema, rows
+from kvairlock.cli.output import Json, Status, document, fail, note, plain, say, table
+from kvairlock.sink.chain import GOOD, Chain, FileState, Sealing, verify
 from kvairlock.sink.naming import SEALS
 from kvairlock.sink.retention import NS_PER_DAY, expired, prune
-from kvairlock.sink.seals import Seal, Seals
+from kvairlock.sink.seal_lines import Act, Seal
+from kvairlock.sink.seals import Seals
 from kvairlock.wire.keys import Keyring
 
 app = typer.Typer(
@@ -48,17 +49,7 @@ HASHES_ONLY = (
     "changed files and seals together (--cluster-key FILE proves more)"
 )
 FILE_COLUMNS = ("file", "state", "records", "first", "last", "why")
-PRUNED_COLUMNS = ("file", "sealed", "records", "KiB")
-
-COLUMNS = ("event", "field", "type", "unit", "purpose", "retention", "sensitivity")
-EVERY_EVENT = "(every event)"
-
-_TYPES: dict[Kind, dict[str, Any]] = {
-    Kind.TEXT: {"type": ["string", "null"]},
-    Kind.INTEGER: {"type": ["integer", "null"]},
-    Kind.INTEGERS: {"type": ["array", "null"], "items": {"type": "integer"}},
-    Kind.TEXTS: {"type": ["array", "null"], "items": {"type": "string"}},
-}
+PRUNED_COLUMNS = ("file", "last record", "records", "KiB")
 
 
 @app.command()
@@ -70,10 +61,7 @@ def schema(json: Json = False) -> None:
     if json:
         document(json_schema())
         return
-    rows = [_row(EVERY_EVENT, name, field) for name, field in ENVELOPE.items()]
-    for event, fields in EVENTS.items():
-        rows += [_row(event, name, field) for name, field in fields.items()]
-    table(COLUMNS, rows)
+    table(COLUMNS, rows())
 
 
 @app.command("verify")
@@ -113,25 +101,34 @@ def prune_command(
         datetime | None,
         typer.Option(
             formats=DATES,
-            help="Delete what was sealed before, in UTC; what is older than 90 days if left out.",
+            help="Delete what was recorded before, in UTC; what is older than "
+            "`evidence.retention_days` if left out.",
         ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be deleted, and delete nothing.")
     ] = False,
     cluster_key: ClusterFile = None,
+    config_file: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="Settings (TOML); defaults if left out."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Delete sealed files whose time is over, and write down in the seals that they were.
 
     Running processes do this themselves, by `evidence.retention_days`, each for its own files.
-    What is being written is never deleted; files of 0.1.0 have no seals, and are yours to delete.
+    What was not sealed is never deleted: it is yours to delete, as are files of 0.1.0. Where seals
+    are not those of the given key, nothing is.
     """
+    days = config.read(config_file).evidence.retention_days
     folder = _folder(path)
     ring = _ring(folder, cluster_key)
     if ring is None:
         fail("no cluster key, so nobody would believe that files were pruned", "--cluster-key FILE")
-    gone = [seal for seals in _nodes(folder, ring) for seal in _prune(seals, before, dry_run)]
+    _check(folder, ring)
+    over = _unix_ns(before) if before else time.time_ns() - days * NS_PER_DAY
+    gone = [seal for seals in _nodes(folder, ring) for seal in _prune(seals, over, dry_run)]
     if json:
         document({"dry_run": dry_run, "files": [msgspec.to_builtins(s.content) for s in gone]})
         return
@@ -161,19 +158,25 @@ def _heads(file: Path) -> dict[str, str]:
 
 def _show(chain: Chain) -> None:
     bad = [file for file in chain.files if file.state not in GOOD]
-    rows = [(f.file, f.state, _n(f.records), _n(f.first), _n(f.last), f.reason) for f in bad]
-    if rows:
-        table(FILE_COLUMNS, rows)
+    found = [(f.file, f.state, _n(f.records), _n(f.first), _n(f.last), f.reason) for f in bad]
+    if found:
+        table(FILE_COLUMNS, found)
         say("")
     for node in chain.nodes:
         holds = "the chain holds" if node.holds else f"the chain does not hold: {node.reason}"
-        seals = f"{node.entries} {'seal' if node.entries == 1 else 'seals'}"
-        say(f"{node.node}: {seals}, {holds}; head {node.head[:16] or 'none'}")
-    counts = Counter(str(file.state) for file in chain.files)
+        lines = f"{node.entries} {'line' if node.entries == 1 else 'lines'}"
+        say(f"{plain(node.node)}: {lines}, {plain(holds)}; head {plain(node.head[:16]) or 'none'}")
+    counts = Counter(_counted(file) for file in chain.files)
     say(", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "no evidence")
     say("whole" if chain.whole else "NOT whole")
     if not chain.proven:
         note(HASHES_ONLY)
+
+
+def _counted(file: Sealing) -> str:
+    """What a file counts as: one that a later life has sealed was open until then."""
+    later = file.state is FileState.SEALED and file.act is Act.RECOVERED
+    return Act.RECOVERED if later else file.state
 
 
 def _n(number: int | None) -> str:
@@ -185,62 +188,34 @@ def _nodes(folder: Path, ring: Keyring) -> Iterator[Seals]:
         yield Seals(folder, path.name.removesuffix(SEALS), ring)
 
 
-def _prune(seals: Seals, before: datetime | None, dry_run: bool) -> list[Seal]:
-    over = expired(seals, _before_unix_ns(before))
+def _check(folder: Path, ring: Keyring) -> None:
+    """Refuse to write into seals that this key did not make, and name files that were changed."""
+    chain = verify(folder, ring)
+    for node in chain.nodes:
+        if not node.holds:
+            fail(
+                f"{plain(node.node)}: the chain does not hold, so nothing is deleted: "
+                f"{plain(node.reason)}",
+                "`kvairlock evidence verify` says more; --cluster-key FILE: the key that sealed",
+            )
+    changed = [file.file for file in chain.files if file.state is FileState.ALTERED]
+    if changed:
+        note(f"altered, and still said to be when they are deleted: {', '.join(changed)}")
+
+
+def _prune(seals: Seals, before_unix_ns: int, dry_run: bool) -> list[Seal]:
+    over = expired(seals, before_unix_ns)
     if not dry_run:
         prune(seals, over)
     return over
 
 
-def _before_unix_ns(before: datetime | None) -> int:
-    if before is not None:
-        return int(before.replace(tzinfo=UTC).timestamp()) * 10**9
-    return time.time_ns() - EvidenceSettings().retention_days * NS_PER_DAY
+def _unix_ns(day: datetime) -> int:
+    return int(day.replace(tzinfo=UTC).timestamp()) * 10**9
 
 
 def _pruned_row(seal: Seal) -> tuple[str, ...]:
-    at = datetime.fromtimestamp(seal.at_unix_ns / 10**9, UTC)
+    at = datetime.fromtimestamp(seal.content.until_unix_ns / 10**9, UTC)
     content = seal.content
     kib = f"{content.bytes / 1024:.0f}"
     return (content.file, f"{at:%Y-%m-%d %H:%M}", str(content.records), kib)
-
-
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of one line of an evidence file, an alternative for each event."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"kvairlock evidence, version {SCHEMA_VERSION}",
-        "oneOf": [_record(event, fields) for event, fields in EVENTS.items()],
-    }
-
-
-def _record(event: str, fields: dict[str, Field]) -> dict[str, Any]:
-    properties = {name: _property(field) for name, field in (ENVELOPE | fields).items()}
-    for name, field in ENVELOPE.items():
-        properties[name]["type"] = "integer" if field.kind is Kind.INTEGER else "string"
-    properties["event"]["const"] = event
-    properties["schema"]["const"] = SCHEMA_VERSION
-    return {
-        "title": event,
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-def _property(field: Field) -> dict[str, Any]:
-    known: dict[str, Any] = {
-        **_TYPES[field.kind],
-        "description": field.purpose,
-        "x-retention-days": field.retention_days,
-        "x-sensitivity": field.sensitivity,
-    }
-    if field.sensitivity is Sensitivity.PSEUDONYM:
-        known["description"] += " (keyed digest)"
-    return known | ({"x-unit": field.unit} if field.unit else {})
-
-
-def _row(event: str, name: str, field: Field) -> tuple[str, ...]:
-    days = f"{field.retention_days} days"
-    return (event, name, field.kind, field.unit, field.purpose, days, field.sensitivity)

@@ -2,6 +2,9 @@
 
 A stack keeps both in its state folder, so the keys of evidence are those of the folder that it lies
 in: neither `kvairlock audit ./kept` nor an audit of another machine's files takes this one's keys.
+Each file is looked for by itself, since a folder of several stacks keeps some of them once:
+
+    kept/cluster.key   kept/keys.toml   kept/stack-1/evidence.key   kept/stack-1/evidence/*.parquet
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kvairlock.audit.joining import Digests
+from kvairlock.cli.output import note
 from kvairlock.cli.places import (
     CLUSTER_KEY_FILE,
     EVIDENCE,
@@ -25,6 +29,7 @@ from kvairlock.runtime.secrets import (
     load_pseudonyms,
     pseudonyms_in,
 )
+from kvairlock.sink.reading import LINES, PARQUET
 from kvairlock.wire.keys import Keyring
 
 ABOVE_MAX = 3
@@ -43,14 +48,48 @@ def state_of(paths: Sequence[Path], named: Path | None) -> Path | None:
         paths: The evidence.
         named: The state folder, if the user says where it is.
     """
-    if named is not None:
-        return named
-    for path in paths:
-        folders = [path.absolute(), *path.absolute().parents][: ABOVE_MAX + 1]
-        for folder in folders:
-            if (folder / CLUSTER_KEY_FILE).is_file():
-                return folder
-    return None
+    found = above(paths, CLUSTER_KEY_FILE)
+    return named or (found[0].parent if found else None)
+
+
+def above(paths: Sequence[Path], name: str) -> list[Path]:
+    """Return the nearest file of a name above each folder of evidence: each has its own keys.
+
+    Args:
+        paths: Files and folders of evidence, of one stack or of several.
+        name: The file to look for, in each folder itself and up to `ABOVE_MAX` above.
+    """
+    found = (_nearest(folder.absolute(), name) for folder in _folders(paths))
+    return list(dict.fromkeys(file for file in found if file is not None))
+
+
+def _folders(paths: Sequence[Path]) -> list[Path]:
+    """Return the folders that evidence lies in, and those that were named."""
+    inside = {
+        found.parent
+        for path in paths
+        for found in path.rglob("*")
+        if found.suffix in (LINES, PARQUET)
+    }
+    named = [path if path.is_dir() else path.parent for path in paths]
+    return [*sorted(inside), *named]
+
+
+def _nearest(folder: Path, name: str) -> Path | None:
+    folders = [folder, *folder.parents][: ABOVE_MAX + 1]
+    return next((each / name for each in folders if (each / name).is_file()), None)
+
+
+def keys_of(name: str, paths: Sequence[Path], state: Path | None) -> list[Path]:
+    """Return the files of one name that belong to evidence, wherever a stack has kept them.
+
+    Args:
+        name: The file to look for.
+        paths: The evidence.
+        state: Its state folder: what is there comes first.
+    """
+    own = [state / name] if state is not None and (state / name).is_file() else []
+    return own or above(paths, name)
 
 
 def ring_of(named: Path | None, state: Path | None) -> Keyring | None:
@@ -73,17 +112,20 @@ def ring_of(named: Path | None, state: Path | None) -> Keyring | None:
     return load_keyring(file)
 
 
-def digests_of(ring: Keyring, state: Path | None) -> Digests:
+def digests_of(ring: Keyring, paths: Sequence[Path], state: Path | None) -> Digests:
     """Return what makes digests of names, as the processes that recorded evidence did.
 
     Args:
         ring: The cluster's keys.
+        paths: The evidence.
         state: The state folder of the evidence.
 
     Raises:
-        KeysWrong: There is one, and it can't be used.
+        KeysWrong: A key of evidence can't be used.
     """
     if EVIDENCE_VARIABLE in os.environ:
-        return Digests(ring, load_pseudonyms(None, ring))
-    file = state / EVIDENCE_KEY_FILE if state else None
-    return Digests(ring, pseudonyms_in(file) if file is not None and file.exists() else None)
+        return Digests(ring, [load_pseudonyms(None, ring)])
+    files = keys_of(EVIDENCE_KEY_FILE, paths, state)
+    if not files:
+        note(f"no {EVIDENCE_KEY_FILE} lies with the evidence: only the cluster's keys digest names")
+    return Digests(ring, [pseudonyms_in(file) for file in files])

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -22,6 +24,7 @@ from kvairlock.runtime.secrets import (
     load_pseudonyms,
     new_key,
     pseudonyms_in,
+    remove_left,
     write_private,
 )
 from kvairlock.wire.keys import KEY_ID_BYTES, Keyring
@@ -79,6 +82,7 @@ def pseudonyms(ring: Keyring, state: Path, days: int, now_unix_s: int) -> Pseudo
     if EVIDENCE_VARIABLE in os.environ:
         return load_pseudonyms(None, ring).at(now_unix_s)
     path = state / EVIDENCE_KEY_FILE
+    remove_left(path)
     if not path.exists():
         write_pseudonyms(path, Pseudonyms.fresh(now_unix_s, days))
     kept = pseudonyms_in(path)
@@ -88,17 +92,23 @@ def pseudonyms(ring: Keyring, state: Path, days: int, now_unix_s: int) -> Pseudo
     return current
 
 
-async def keep_pseudonyms(ring: Keyring, state: Path, days: int) -> None:
-    """Bring the evidence key's file up to now whenever a period is over; runs until cancelled.
+async def keep_pseudonyms(files: Iterable[Path]) -> None:
+    """Bring files of the evidence key up to now whenever a period is over; runs until cancelled.
 
-    Processes go over to the next key by themselves: this is for who takes the file later.
+    Processes go over to the next key by themselves: this is for who starts or takes a file later.
+    No key is made here and no period gets another length: a stack that runs beside would do other.
     """
     while True:
         await anyio.sleep(LOOK_S)
-        try:
-            pseudonyms(ring, state, days, int(time.time()))
-        except (KeysWrong, OSError):
-            continue  # it was removed or is being replaced; a new start says what is wrong with it
+        for path in files:
+            with suppress(KeysWrong, OSError):  # it is gone; a new start says what is wrong with it
+                _move_on(path, int(time.time()))
+
+
+def _move_on(path: Path, now_unix_s: int) -> None:
+    kept = pseudonyms_in(path)
+    if (current := kept.at(now_unix_s)) != kept:
+        write_pseudonyms(path, current)
 
 
 def write_pseudonyms(path: Path, key: Pseudonyms) -> None:

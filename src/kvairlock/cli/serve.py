@@ -121,7 +121,8 @@ def serve(
     where = (evidence or home / places.EVIDENCE).absolute()
     where.mkdir(parents=True, exist_ok=True, mode=0o700)
     with tempfile.TemporaryDirectory(prefix="kvairlock-") as run:
-        stack = Stack(settings, ring, pseudonyms, keys_file, home, where, Path(run), PROGRAMS)
+        stack = Stack(settings, ring, keys_file, home, where, Path(run), PROGRAMS)
+        stack.write_evidence_key(pseudonyms)
         raise typer.Exit(_run(stack, ready_file))
 
 
@@ -172,11 +173,11 @@ def _run(stack: Stack, ready_file: Path | None) -> Status:
 
 
 async def _supervised(plan: Plan, stack: Stack) -> Outcome | StartFailed:
-    """Supervise, and keep the evidence key's file up to date meanwhile."""
-    days = stack.settings.evidence.retention_days
+    """Supervise, and keep the evidence key's files up to date meanwhile."""
+    files = (stack.state / places.EVIDENCE_KEY_FILE, stack.evidence_key)
     outcome: Outcome | StartFailed
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(places.keep_pseudonyms, stack.ring, stack.state, days)
+        tasks.start_soon(places.keep_pseudonyms, files)
         try:
             outcome = await supervise(plan)
         except StartFailed as error:  # as it is, not in a group

@@ -1,13 +1,14 @@
 """A stack as processes: which programs, with which files, in which order.
 
-    run directory (new, private, gone at the end)   settings.toml, NAME.sock
+    run directory (new, private, gone at the end)   settings.toml, evidence.key, NAME.sock
     state (stays)                                   keys.toml, cluster.key, evidence.key,
                                                     breakers.json, evidence/
 
-All processes read one snapshot: the effective settings from the run directory, the cluster's keys
-and the evidence key from the environment, so that one that is started again speaks with keys that
-its peers know, even if the key file was rotated meanwhile. API keys are read live, so that a
-revoked one is refused.
+All processes read one snapshot: the effective settings and the evidence key from the run directory,
+the cluster's keys from the environment, so that one that is started again speaks with keys that its
+peers know, even if the key file was rotated meanwhile. The evidence key is in a file that moves on
+with time: an environment would keep the one of a period that is over. API keys are read live, so
+that a revoked one is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from kvairlock.cli.child import ChildSpec
-from kvairlock.cli.places import ring_lines
+from kvairlock.cli.places import EVIDENCE_KEY_FILE, ring_lines, write_pseudonyms
 from kvairlock.cli.settings_text import toml
 from kvairlock.runtime.secrets import EVIDENCE_VARIABLE, VARIABLE, write_private
 from kvairlock.runtime.settings import GATEWAY_NAME, Settings, SettingsWrong
@@ -51,7 +52,6 @@ class Stack:
     Args:
         settings: The effective settings.
         ring: The cluster's keys.
-        pseudonyms: The evidence key.
         keys: The file of API keys.
         state: Directory of what outlives the stack.
         evidence: Directory of the evidence.
@@ -61,7 +61,6 @@ class Stack:
 
     settings: Settings
     ring: Keyring
-    pseudonyms: Pseudonyms
     keys: Path
     state: Path
     evidence: Path
@@ -98,13 +97,24 @@ class Stack:
         effective = msgspec.structs.replace(self.settings, gateway=gateway)
         write_private(self.run / SETTINGS_FILE, toml(effective))
 
+    @property
+    def evidence_key(self) -> Path:
+        """The file of the evidence key that processes read when they start."""
+        return self.run / EVIDENCE_KEY_FILE
+
+    def write_evidence_key(self, key: Pseudonyms) -> None:
+        """Write the evidence key for processes that start from now on."""
+        write_pseudonyms(self.evidence_key, key)
+
     def _shared(self) -> tuple[str, ...]:
-        settings = str(self.run / SETTINGS_FILE)
-        return ("--settings", settings, "--run", str(self.run), "--evidence", str(self.evidence))
+        files = {
+            "--settings": self.run / SETTINGS_FILE,
+            "--run": self.run,
+            "--evidence": self.evidence,
+            "--evidence-key": self.evidence_key,
+        }
+        return tuple(word for option, path in files.items() for word in (option, str(path)))
 
     def _environment(self) -> Mapping[str, str]:
-        return {
-            **os.environ,
-            VARIABLE: ",".join(ring_lines(self.ring)),
-            EVIDENCE_VARIABLE: self.pseudonyms.text(),
-        }
+        inherited = {name: text for name, text in os.environ.items() if name != EVIDENCE_VARIABLE}
+        return {**inherited, VARIABLE: ",".join(ring_lines(self.ring))}

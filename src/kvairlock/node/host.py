@@ -13,7 +13,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -42,7 +42,7 @@ from kvairlock.core.messages import (
 from kvairlock.core.node import LedgerBroken, Node
 from kvairlock.core.promise.capacity import CapacityReport
 from kvairlock.core.stopwatch import Stopwatch
-from kvairlock.core.terms import NodeName, Peer, Role, Route
+from kvairlock.core.terms import Fence, NodeName, Peer, Role, Route
 from kvairlock.engine.cache import PagedCache
 from kvairlock.engine.layout import Layout
 from kvairlock.engine.model import Model
@@ -53,7 +53,7 @@ from kvairlock.node.tracing import NodeTraces
 from kvairlock.node.watching import Watching
 from kvairlock.runtime import clock
 from kvairlock.runtime.failpoints import Failpoints, Point, Reached, point_named
-from kvairlock.runtime.guarding import Guarding, in_words
+from kvairlock.runtime.guarding import Guarding
 from kvairlock.runtime.link import Identity, Link
 from kvairlock.runtime.recording import Sink
 from kvairlock.runtime.settings import Settings
@@ -378,7 +378,7 @@ class Host(ABC):
         leases = self.core.machine.books.pool.leases
         return {
             "records": self.has.sink.records,
-            "relaxed": in_words(self.has.guarding.guards),
+            **self.has.guarding.stated(self.has.peer.node),
             "points": tuple(map(str, self.points.once_armed())),
             "leases": tuple(leases) if len(leases) <= BEAT_LEASES_MAX else None,
         }
@@ -411,9 +411,10 @@ class Host(ABC):
                 "pages_scrubbed": self._scrubbed_pages,
                 "evidence_records": self.has.sink.records,
                 "evidence_lost": self.has.sink.lost,
-                "trace_spans_dropped": self.has.tracer.dropped,
+                "trace_spans_dropped": self.traces.dropped,
             },
-            fences={str(fence): count for fence, count in books.drain.fences.items()},
+            fences=_by_name(books.drain.fences),
+            window_fences=_by_name(books.drain.window_fences),
             points=tuple(f"{reached.name} {reached.detail}" for reached in self.points.reached()),
             relaxed=books.guards.not_enforcing(self.routes),
             coverage=self.coverage(),
@@ -444,6 +445,10 @@ class Host(ABC):
 
     def _record_point(self, point: Point, action: str) -> None:
         self.has.sink.record("failpoint", None, {"point": str(point), "action": action})
+
+
+def _by_name(fences: Mapping[Fence, int]) -> dict[str, int]:
+    return {str(fence): count for fence, count in fences.items()}
 
 
 def _routes_of(node: NodeName, settings: Settings) -> tuple[Route, ...]:

@@ -31,7 +31,7 @@ from kvairlock.node.measuring import (
 )
 from kvairlock.node.prefill import PrefillHost
 from kvairlock.runtime import lifetime, threads
-from kvairlock.runtime.guarding import Guarding, in_words
+from kvairlock.runtime.guarding import Guarding
 from kvairlock.runtime.machine import memory_free_bytes
 from kvairlock.runtime.recording import Sink
 from kvairlock.runtime.settings import (
@@ -142,7 +142,7 @@ def serve(
     report = measure(settings, node, model, peer)
     sink = Recorder(evidence, peer, ring, pseudonyms, settings.evidence)
     guarding = Guarding(settings, int(time.time()))
-    _record_start(sink, guarding, node, report)
+    _record_start(sink, guarding, report)
     equipment = Equipment(
         settings, report, peer, ring, model, layout, memory, sink, run, guarding, tracer
     )
@@ -163,18 +163,14 @@ def _is_shared(node: NodeSettings) -> bool:
     return isinstance(node, DecodeSettings) and node.landing is LandingPolicy.DIRECT
 
 
-def _record_start(
-    sink: Sink, guarding: Guarding, node: NodeSettings, report: CapacityReport
-) -> None:
+def _record_start(sink: Sink, guarding: Guarding, report: CapacityReport) -> None:
     sink.record(
         "node_started",
         None,
         {
-            "guards_off": tuple(sorted(map(str, guarding.guards.off))),
-            "landing": str(node.landing) if isinstance(node, DecodeSettings) else "",
             "pool_pages": report.pages,
             "fingerprint": report.fingerprint,
-            "relaxed": in_words(guarding.guards),
+            **guarding.stated(report.node),
         },
     )
     for event, fields in guarding.at_start:

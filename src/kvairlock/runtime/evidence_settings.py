@@ -24,7 +24,7 @@ class EvidenceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         Meta(description="Form of files that are sealed: `parquet`, or `jsonl` (JSON lines)."),
     ] = Format.PARQUET
     segment_mib: Annotated[
-        int, Meta(ge=1, le=256, description="MiB of lines after which a file is sealed.")
+        int, Meta(ge=1, le=32, description="MiB of lines after which a file is sealed.")
     ] = 16
     segment_s: Annotated[
         int, Meta(ge=1, description="Seconds after which a file is sealed, however small.")

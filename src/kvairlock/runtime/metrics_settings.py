@@ -1,4 +1,4 @@
-"""The settings of metrics: who may read them where, and how many requests are too few to be shown."""
+"""The settings of metrics: who may read them where, and how many requests are too few to show."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Whether evidence is what was recorded: files against their seals, and each seal against the next.
 
     NODE.seals ---line by line---> does the chain hold? ---> a state for each file that it names
-    the folder ------------------> files that it does not name: open, or vouched for by nobody
+    the folder ------------------> files that it does not name: open, if their life is, or vouched
+                                   for by nobody
 
 Without the cluster's keys only hashes are compared, which finds accidents: whoever can write the
 folder can also write seals that fit. With them, a change, a removal in the middle and another order
@@ -11,20 +12,20 @@ finds that by what others recorded (docs/evidence.md), and an operator by an ear
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
 
 from kvairlock.runtime.evidence_settings import Format
-from kvairlock.sink import seals
 from kvairlock.sink.naming import SEALS, Segment
-from kvairlock.sink.reading import LINES, files
-from kvairlock.sink.seals import Act, Content, Seal
+from kvairlock.sink.reading import LINES, PARQUET, all_files
+from kvairlock.sink.seal_lines import OF_LIVES, Act, Seal, alive, believed, faults, read, sha256_of
 from kvairlock.wire.keys import Keyring
 
-CHUNK_BYTES = 1 << 20
+LOOKS_MAX = 5
+"""How often a folder is looked at that changes meanwhile."""
 CUT_OFF = "an earlier head of its seals is not there any more: their end was cut off"
 
 
@@ -34,13 +35,13 @@ class FileState(StrEnum):
     SEALED = "sealed"
     """It is as it was sealed."""
     OPEN = "open"
-    """It is being written, or its life died and no later one has sealed it yet."""
+    """It is of a life that has begun and not ended: no seal protects it yet."""
     UNSEALED = "unsealed"
     """Nobody vouches for it: it is of 0.1.0, or was put here, or its seal was cut off."""
     ALTERED = "altered"
-    """Its bytes are not those that were sealed."""
+    """Its bytes are not those that were sealed, or were not when it was deleted."""
     MISSING = "missing"
-    """It was sealed, is gone, and nothing says that it was pruned."""
+    """It was sealed, is gone, and was so before its time was over."""
     PRUNED = "pruned"
     """It was deleted when its time was over."""
     FORGED = "forged"
@@ -60,6 +61,8 @@ class Sealing:
         incarnation: In which life.
         segment: Which part of that life; 0 if it has none.
         state: What can be said of it.
+        act: What was last done with it: sealed by its own life or by a later one (recovered), or
+            pruned; None if it has no seal.
         records: How many records were sealed; None if it was not.
         first: Number of the first; None if it was not sealed.
         last: Number of the last; None if it was not sealed.
@@ -71,6 +74,7 @@ class Sealing:
     incarnation: str
     segment: int
     state: FileState
+    act: Act | None = None
     records: int | None = None
     first: int | None = None
     last: int | None = None
@@ -125,36 +129,39 @@ def verify(folder: Path, ring: Keyring | None, heads: Mapping[str, str] | None =
         ring: The cluster's keys, and earlier ones if seals are as old; None compares hashes only.
         heads: For each node the head of its chain as it was once: it must still be in it.
     """
-    earlier = dict(heads or {})
+    chain = _look(folder, ring, heads or {})
+    for _ in range(LOOKS_MAX - 1):
+        before, chain = chain, _look(folder, ring, heads or {})
+        # A file that was pruned after the seals were read is missing once.
+        if _bad(chain) == _bad(before):
+            break
+    return chain
+
+
+def _bad(chain: Chain) -> set[tuple[str, str]]:
+    files = {(file.file, str(file.state)) for file in chain.files if file.state not in GOOD}
+    return files | {(node.node, node.reason) for node in chain.nodes if not node.holds}
+
+
+def _look(folder: Path, ring: Keyring | None, heads: Mapping[str, str]) -> Chain:
+    there = all_files(folder)  # before the seals: what is sealed meanwhile is in both
+    earlier = dict(heads)
     rows: dict[str, Sealing] = {}
     nodes = []
+    lives: set[tuple[str, str]] = set()
     for path in sorted(folder.glob(f"*{SEALS}")):
         node = path.name.removesuffix(SEALS)
-        lines = seals.read(path)
-        faults = list(_faults(lines, ring))
-        nodes.append(_chain(node, lines, faults, earlier.pop(node, "")))
-        rows |= {row.file: row for row in _named(folder, node, lines, faults)}
-    rows |= {path.name: _unnamed(path) for path in files(folder) if path.name not in rows}
+        lines = read(path)
+        wrong = list(faults(node, lines, ring))
+        nodes.append(_chain(node, lines, wrong, earlier.pop(node, "")))
+        rows |= {row.file: row for row in _named(folder, node, lines, wrong)}
+        lives |= {(node, life) for life in alive(believed(node, lines, ring))}
+    for path in there:
+        if not _is_passed_over(path, rows, lives):
+            rows[path.name] = _unnamed(path, lives)
     nodes += [NodeChain(node, 0, False, "", CUT_OFF) for node, head in earlier.items() if head]
     found = sorted([*rows.values(), *_skipped(rows.values())], key=lambda row: row.file)
     return Chain(tuple(found), tuple(nodes), ring is not None)
-
-
-def _faults(lines: list[Seal | None], ring: Keyring | None) -> Iterator[str]:
-    """Say of each line what is wrong with it, empty if nothing is."""
-    before: str | None = ""
-    for number, seal in enumerate(lines, start=1):
-        if seal is None:
-            yield f"line {number} of the seals can't be read"
-        elif seal.entry != number or seal.before != before:
-            yield f"line {number} of the seals does not follow the one before"
-        elif ring is not None and seal.key not in ring.keys:
-            yield f"its seal is of the key {seal.key}, which is not among those given"
-        elif ring is not None and not seal.is_proven(ring):
-            yield f"line {number} of the seals was not written with the cluster's key"
-        else:
-            yield ""
-        before = None if seal is None else seal.mac
 
 
 def _chain(node: str, lines: list[Seal | None], faults: list[str], earlier: str) -> NodeChain:
@@ -166,36 +173,38 @@ def _chain(node: str, lines: list[Seal | None], faults: list[str], earlier: str)
 
 
 def _named(
-    folder: Path, node: str, lines: list[Seal | None], faults: list[str]
+    folder: Path, node: str, lines: list[Seal | None], wrong: list[str]
 ) -> Iterator[Sealing]:
     """Yield what can be said of each file that the seals name; the last line on it counts."""
-    pruned = {s.content.file for s in lines if s is not None and s.act is Act.PRUNED}
-    for seal, fault in zip(lines, faults, strict=True):
-        if seal is not None:
-            state, reason = _state(folder, seal.content, fault, seal.content.file in pruned)
-            yield _row(node, seal.content, state, reason)
+    sealed: dict[str, str] = {}
+    for seal, fault in zip(lines, wrong, strict=True):
+        if seal is not None and seal.is_of(node) and seal.act not in OF_LIVES:
+            expected = sealed.setdefault(seal.content.file, seal.content.sha256)
+            state, reason = (FileState.FORGED, fault) if fault else _state(folder, seal, expected)
+            yield _row(node, seal, state, reason)
 
 
-def _state(folder: Path, content: Content, fault: str, pruned: bool) -> tuple[FileState, str]:
-    path = folder / content.file
-    if fault:
-        return FileState.FORGED, fault
-    if pruned:
-        return FileState.PRUNED, ""
-    if not path.is_file():
-        return FileState.MISSING, "it was sealed, and is gone"
-    if _sha256(path) != content.sha256:
-        return FileState.ALTERED, "its bytes are not those that were sealed"
-    return FileState.SEALED, ""
+def _state(folder: Path, seal: Seal, expected: str) -> tuple[FileState, str]:
+    """Compare a file with its seal; of one that was pruned, the hash that it had then."""
+    pruned = seal.act is Act.PRUNED
+    found = seal.content.sha256 if pruned else sha256_of(folder / seal.content.file)
+    when = "was, when its time was over," if pruned else "is"
+    if not found:
+        return FileState.MISSING, f"it was sealed, and {when} gone"
+    if found != expected:
+        return FileState.ALTERED, f"it {when} not as it was sealed"
+    return (FileState.PRUNED if pruned else FileState.SEALED), ""
 
 
-def _row(node: str, content: Content, state: FileState, reason: str) -> Sealing:
+def _row(node: str, seal: Seal, state: FileState, reason: str) -> Sealing:
+    content = seal.content
     return Sealing(
         file=content.file,
         node=node,
         incarnation=content.incarnation,
         segment=content.segment,
         state=state,
+        act=seal.act,
         records=content.records,
         first=content.first,
         last=content.last,
@@ -203,16 +212,33 @@ def _row(node: str, content: Content, state: FileState, reason: str) -> Sealing:
     )
 
 
-def _unnamed(path: Path) -> Sealing:
+def _is_passed_over(path: Path, rows: Mapping[str, Sealing], lives: set[tuple[str, str]]) -> bool:
+    """Whether nobody reads a file, or its seal was said to be something already.
+
+    That is so with lines whose segment was sealed as Parquet, which are about to be removed, and
+    with a Parquet file beside lines of a life that goes on, which is about to be sealed.
+    """
+    if path.name in rows:
+        return True
+    if path.suffix == LINES:
+        return path.with_suffix(PARQUET).name in rows
+    lines = rows.get(path.with_suffix(LINES).name)
+    return lines is not None and (lines.node, lines.incarnation) in lives
+
+
+def _unnamed(path: Path, lives: set[tuple[str, str]]) -> Sealing:
     segment = Segment.of(path.name)
     if segment is None:
         return Sealing(path.name, "", "", 0, FileState.UNSEALED, reason="no node is named so")
-    # While the lines are still there, a Parquet file without a seal is about to get one.
-    open_ = segment.number > 0 and path.with_suffix(LINES).exists()
-    state = FileState.OPEN if open_ else FileState.UNSEALED
-    reason = "" if open_ else "no seal names it"
-    place = (segment.node, segment.incarnation, segment.number)
-    return Sealing(path.name, *place, state, reason=reason)
+    life = (segment.node, segment.incarnation)
+    if segment.number > 0 and path.suffix == LINES and (life in lives or _is_empty(path)):
+        return Sealing(path.name, *life, segment.number, FileState.OPEN)
+    return Sealing(path.name, *life, segment.number, FileState.UNSEALED, reason="no seal names it")
+
+
+def _is_empty(path: Path) -> bool:
+    """Whether nothing is in a file, as when its life is about to begin; or has ended so."""
+    return not path.exists() or path.stat().st_size == 0
 
 
 def _skipped(rows: Iterable[Sealing]) -> Iterator[Sealing]:
@@ -221,15 +247,8 @@ def _skipped(rows: Iterable[Sealing]) -> Iterator[Sealing]:
     for row in rows:
         lives.setdefault((row.node, row.incarnation), set()).add(row.segment)
     for (node, incarnation), numbers in lives.items():
-        for number in sorted(set(range(1, max(numbers))) - numbers):
-            name = Segment(node, incarnation, number).name(Format.PARQUET)
-            reason = "later ones of its life are there"
-            yield Sealing(name, node, incarnation, number, FileState.MISSING, reason=reason)
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while part := file.read(CHUNK_BYTES):
-            digest.update(part)
-    return digest.hexdigest()
+        for before, number in pairwise([0, *sorted(numbers)]):
+            if number > before + 1:
+                name = Segment(node, incarnation, before + 1).name(Format.PARQUET)
+                reason = f"later ones of its life are there, from segment {number} on"
+                yield Sealing(name, node, incarnation, before + 1, FileState.MISSING, reason=reason)

@@ -164,6 +164,18 @@ class SinkContract(ABC):
             assert _told(bench) == _lost(bench) == bench.sink.lost
             assert bench.records()[-1]["event"] == "node_closed"
 
+    def test_a_count_of_lost_records_that_is_lost_itself_is_told_again(self) -> None:
+        with self.running() as bench:
+            for _ in range(3):
+                bench.refuse()
+                _beat(bench)
+                bench.wait_refused()
+            bench.resume()
+            _beat(bench)
+            bench.sink.close()
+            assert _lost(bench) > 3
+            assert _told(bench) == _lost(bench) == bench.sink.lost
+
     def test_only_a_close_in_order_is_marked(self) -> None:
         with self.running() as bench:
             _beat(bench)

@@ -24,11 +24,11 @@ class Bench(ABC):
 
     @abstractmethod
     def refuse(self) -> None:
-        """Let the device fail every write until `resume`."""
+        """Let the device fail every write from now on, until `resume`."""
 
     @abstractmethod
     def wait_refused(self) -> None:
-        """Wait until a write has failed."""
+        """Wait until a write has failed since `refuse`."""
 
     @abstractmethod
     def resume(self) -> None:

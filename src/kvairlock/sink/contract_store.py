@@ -13,12 +13,12 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 from kvairlock.runtime.recording import Sink
-from kvairlock.sink import seals
+from kvairlock.sink import seal_lines
 from kvairlock.sink.chain import FileState, verify
 from kvairlock.sink.contract import BEAT, PEER, RING
 from kvairlock.sink.naming import SEALS
 from kvairlock.sink.reading import files, read_folder
-from kvairlock.sink.seals import Act, Seal
+from kvairlock.sink.seal_lines import Act, Seal
 from kvairlock.wire.keys import KEY_BYTES, Keyring
 
 OTHERS = Keyring({"k1": b"x" * KEY_BYTES})
@@ -102,8 +102,8 @@ class StoreContract(ABC):
 
     def test_without_room_for_seals_no_record_is_lost(self) -> None:
         store = self.store()
-        store.refuse_seals()
         sink = store.begin("a")
+        store.refuse_seals()
         _record(sink, 3)
         sink.close()
         store.resume()
@@ -116,10 +116,11 @@ class StoreContract(ABC):
         store = self.store()
         for life in ("a", "b"):
             store.begin(life).close()
-        first, second = _seals(store)
-        assert (_life(first), _life(second)) == ("a", "b")
-        assert (first.before, second.before) == ("", first.mac)
-        assert len(second.mac) == len(RING.mac("k1", "", b"").hex())
+        found = _seals(store)
+        assert [_life(seal) for seal in found] == ["a", "a", "a", "b", "b", "b"]
+        macs = [seal.mac for seal in found]
+        assert [seal.before for seal in found] == ["", *macs[:-1]]
+        assert {len(mac) for mac in macs} == {len(RING.mac("k1", "", b"").hex())}
 
     def test_seals_are_of_who_has_the_key(self) -> None:
         store = self.store()
@@ -143,7 +144,7 @@ def _numbers(store: Store) -> dict[str, list[object]]:
 
 
 def _seals(store: Store) -> list[Seal]:
-    found = seals.read(store.folder / f"{PEER.node}{SEALS}")
+    found = seal_lines.read(store.folder / f"{PEER.node}{SEALS}")
     return [seal for seal in found if seal is not None]
 
 

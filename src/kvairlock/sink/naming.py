@@ -18,7 +18,7 @@ from pathlib import Path
 from kvairlock.runtime.evidence_settings import Format
 
 SEALS = ".seals"
-_SEGMENT = re.compile(r"(?P<node>.+)-(?P<life>[^-.]+)(?:\.(?P<number>\d{6,}))?\.(?:jsonl|parquet)")
+_SEGMENT = re.compile(r"(?P<node>.+)-(?P<life>[^-.]+)(?:\.(?P<number>\d{6,9}))?\.(?:jsonl|parquet)")
 
 
 @dataclass(frozen=True, slots=True, order=True)

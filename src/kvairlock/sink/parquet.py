@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +17,7 @@ import pyarrow.json as pj
 import pyarrow.parquet as pq
 
 from kvairlock.core.errors import KvairlockError
+from kvairlock.core.evidence import ENVELOPE
 from kvairlock.sink.columns import WIDE, as_recorded
 
 ROWS = 131_072
@@ -35,12 +37,12 @@ class NoColumns(KvairlockError):
     code = "evidence_no_columns"
 
 
-def convert(lines: bytes, path: Path, facts: Mapping[str, str]) -> list[int]:
-    """Write lines as a Parquet file, and return the numbers of their records.
+def convert(lines: bytes, file: BinaryIO, facts: Mapping[str, str]) -> None:
+    """Write lines as a Parquet file.
 
     Args:
         lines: Whole lines.
-        path: A new file.
+        file: A new file.
         facts: What the file says of itself, in its key-value metadata.
 
     Raises:
@@ -48,7 +50,7 @@ def convert(lines: bytes, path: Path, facts: Mapping[str, str]) -> list[int]:
         OSError: It cannot be written.
     """
     try:
-        return _write(_table(lines), path, facts)
+        _write(_table(lines), file, facts)
     finally:
         # The next conversion may be an hour away.
         pa.default_memory_pool().release_unused()
@@ -64,15 +66,15 @@ def _table(lines: bytes) -> pa.Table:
         raise NoColumns(str(error)) from None
     if read.num_rows != lines.count(b"\n"):
         raise NoColumns("rows and lines are not as many")
+    if any(read[name].null_count for name in ENVELOPE):
+        raise NoColumns("a line does not say who recorded it, or when")
     return read.select(WIDE.names)
 
 
-def _write(table: pa.Table, path: Path, facts: Mapping[str, str]) -> list[int]:
+def _write(table: pa.Table, file: BinaryIO, facts: Mapping[str, str]) -> None:
     said = {f"kvairlock.{name}": value for name, value in facts.items()}
-    with pq.ParquetWriter(path, table.schema.with_metadata(said), compression="zstd") as writer:
+    with pq.ParquetWriter(file, table.schema.with_metadata(said), compression="zstd") as writer:
         writer.write_table(table, row_group_size=ROWS)
-    numbers: list[int] = table["sequence"].to_pylist()
-    return numbers
 
 
 def read(path: Path) -> list[dict[str, object]]:

@@ -1,7 +1,8 @@
 """Reads evidence as it was recorded, whatever form it is kept in: open or sealed, lines or Parquet.
 
 A torn line is passed over, and shows as a gap in the numbers. While a segment is being sealed it is
-there twice, or for a moment under another name; it is read once.
+there twice, or for a moment under another name; it is read once, as what its node's seals name: a
+Parquet file that they do not name yet may be anybody's, and the lines beside it are what counts.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from pathlib import Path
 
 from kvairlock.core.errors import KvairlockError
 from kvairlock.core.evidence import ENVELOPE, SCHEMAS_READ
+from kvairlock.sink import seals
+from kvairlock.sink.naming import Segment
 
 LINES, PARQUET = ".jsonl", ".parquet"
 
@@ -27,14 +30,26 @@ def files(folder: Path) -> list[Path]:
     """Return the files of evidence in a folder, each segment once, in the order of their names.
 
     Args:
-        folder: Where processes record. Where a segment is there as lines and as Parquet, the
-            lines have still to be removed.
+        folder: Where processes record. Where a segment is there as lines and as Parquet, the one
+            that is sealed counts, and the lines if neither is.
     """
     found: dict[str, Path] = {}
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if path.suffix in (LINES, PARQUET) and not path.name.startswith("."):
-            found[path.stem] = path  # .parquet sorts behind .jsonl
+    for path in all_files(folder):
+        if path.stem not in found or _is_sealed(path):  # .parquet sorts behind .jsonl
+            found[path.stem] = path
     return list(found.values())
+
+
+def all_files(folder: Path) -> list[Path]:
+    """Return every file of evidence in a folder, in the order of their names."""
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    kinds = (LINES, PARQUET)
+    return [p for p in paths if p.suffix in kinds and p.name[0] != "." and p.is_file()]
+
+
+def _is_sealed(path: Path) -> bool:
+    segment = Segment.of(path.name)
+    return segment is not None and seals.names(path, segment.node)
 
 
 def read_folder(folder: Path) -> list[dict[str, object]]:

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -31,6 +32,7 @@ from kvairlock.wire.keys import Keyring
 from kvairlock.wire.pseudonyms import Pseudonyms
 
 WAITING_MAX = 20_000
+WAITING_BYTES_MAX = 32 * 1024 * 1024
 
 _PYTHON = {
     Kind.TEXT: str,
@@ -38,6 +40,13 @@ _PYTHON = {
     Kind.INTEGERS: tuple,
     Kind.TEXTS: tuple,
 }
+
+
+class _Waiting(NamedTuple):
+    """A line that waits to be written, and how many lost records it tells of."""
+
+    line: bytes
+    tells: int
 
 
 class Recorder:
@@ -67,7 +76,8 @@ class Recorder:
         self._segments = Segments(folder, peer, seals, settings or EvidenceSettings())
         self._peer = peer
         self._pseudonyms = pseudonyms or Pseudonyms.of_ring(ring)
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[_Waiting] = deque()
+        self._waiting_bytes = 0
         self._wake = threading.Condition()
         self._sequence = self._lost = self._told = 0
         self._closing = False
@@ -108,14 +118,14 @@ class Recorder:
         _check(event, owner, fields)
         who = {} if owner is None else self._who(owner)
         with self._wake:
-            if self._lost > self._told and len(self._waiting) < WAITING_MAX - 1:
+            if self._lost > self._told and self._has_room(2):
                 untold, self._told = self._lost - self._told, self._lost
-                self._queue("evidence_lost", {"records": untold})
-            if len(self._waiting) >= WAITING_MAX:
+                self._queue("evidence_lost", {"records": untold}, tells=untold)
+            if self._has_room(1):
+                self._queue(event, {**who, **fields})
+            else:
                 self._sequence += 1
                 self._lost += 1
-            else:
-                self._queue(event, {**who, **fields})
             self._wake.notify()
 
     def close(self, *, in_order: bool = True) -> None:
@@ -137,7 +147,11 @@ class Recorder:
     def _wait_for_room(self) -> None:
         """A close in order is recorded, whatever waits, and so is what was lost before it."""
         with self._wake:
-            self._wake.wait_for(lambda: len(self._waiting) < WAITING_MAX - 1)
+            self._wake.wait_for(lambda: self._has_room(2))
+
+    def _has_room(self, lines: int) -> bool:
+        fits = len(self._waiting) + lines <= WAITING_MAX
+        return fits and self._waiting_bytes < WAITING_BYTES_MAX
 
     def _who(self, owner: Owner) -> dict[str, Value]:
         request = f"{owner.request}/{owner.attempt}"
@@ -146,7 +160,7 @@ class Recorder:
             "request": self.pseudonym("request", request),
         }
 
-    def _queue(self, event: str, fields: Mapping[str, Value]) -> None:
+    def _queue(self, event: str, fields: Mapping[str, Value], tells: int = 0) -> None:
         self._sequence += 1
         record = {
             "schema": SCHEMA_VERSION,
@@ -159,26 +173,35 @@ class Recorder:
             "at_boot_ns": clock.now(),
             **fields,
         }
-        self._waiting.append(_line(record))
+        waiting = _Waiting(_line(record), tells)
+        self._waiting.append(waiting)
+        self._waiting_bytes += len(waiting.line)
 
     def _run(self) -> None:
         self._segments.begin()
         while batch := self._batch():
-            try:
-                self._segments.write(b"".join(batch))
-            except OSError:
-                # A full disk must not stop serving: the audit will see the gap, and the count.
-                with self._wake:
-                    self._lost += len(batch)
+            lost = self._segments.write(b"".join(waiting.line for waiting in batch))
+            if lost:
+                self._lose(batch[-lost:])
             self._segments.turn()
         self._segments.close()
 
-    def _batch(self) -> list[bytes]:
+    def _lose(self, lines: list[_Waiting]) -> None:
+        """A full disk must not stop serving: the audit will see the gap, and the count.
+
+        A count that was itself lost is told again.
+        """
+        with self._wake:
+            self._lost += len(lines)
+            self._told -= sum(waiting.tells for waiting in lines)
+
+    def _batch(self) -> list[_Waiting]:
         """Wait for records, and take all that wait; none if it was closed and all are written."""
         with self._wake:
             self._wake.wait_for(lambda: self._waiting or self._closing)
             batch = list(self._waiting)
             self._waiting.clear()
+            self._waiting_bytes = 0
             self._wake.notify_all()
             return batch
 

@@ -1,7 +1,8 @@
 """Deletes evidence whose time is over, or for which there is no room, and says so in the seals.
 
-A line that a file was pruned is written before the file goes: a file that is gone without one was
-taken by somebody else. Only what is sealed is deleted, oldest first, never what is being written.
+A line that a file was pruned is written before the file goes, with the hash that it has then: a
+file that is gone without one was taken by somebody else, and one that was changed before shows as
+that for ever. Only what is sealed is deleted, oldest first, never what is being written.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from collections.abc import Iterable
 from itertools import accumulate
 from pathlib import Path
 
-from kvairlock.sink.seals import Act, Seal, Seals
+from msgspec.structs import replace
+
+from kvairlock.sink.seal_lines import Act, Seal, sha256_of
+from kvairlock.sink.seals import Seals
 
 NS_PER_DAY = 86_400 * 10**9
 MIB = 1024 * 1024
@@ -21,11 +25,11 @@ def expired(seals: Seals, before_unix_ns: int, bytes_max: int = 0) -> list[Seal]
 
     Args:
         seals: Those of one node.
-        before_unix_ns: Files that were sealed before are over.
+        before_unix_ns: Files whose last record was made before are over.
         bytes_max: How much the others may take; 0 sets no limit.
     """
-    kept = list(seals.kept().values())
-    old = [seal for seal in kept if seal.at_unix_ns < before_unix_ns]
+    kept = sorted(seals.kept().values(), key=lambda seal: seal.content.until_unix_ns)
+    old = [seal for seal in kept if seal.content.until_unix_ns < before_unix_ns]
     return old + _too_much(kept[len(old) :], bytes_max)
 
 
@@ -50,7 +54,8 @@ def prune(seals: Seals, which: Iterable[Seal]) -> list[Path]:
         OSError: A file can't be deleted, or that can't be written down.
     """
     for seal in which:
-        seals.add(Act.PRUNED, seal.content)
+        found = sha256_of(seals.folder / seal.content.file)
+        seals.add(Act.PRUNED, replace(seal.content, sha256=found))
     kept = seals.kept()
     gone = [s.content.file for s in seals.entries() if s.act is Act.PRUNED]
     paths = [seals.folder / file for file in gone if file not in kept]

@@ -7,31 +7,36 @@
     4 remove       NAME.parquet
 
 Each step is on the disk before the next begins, and the lines go last: a crash between any two
-loses no record and leaves none twice for a reader (`kvairlock.sink.reading`).
+loses no record and leaves none twice for a reader (`kvairlock.sink.reading`). Who seals holds the
+lock of the lines, so that one at a time does.
 """
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import os
-from collections.abc import Iterator
+import time
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
+from kvairlock.core.errors import InvariantBroken
 from kvairlock.runtime.evidence_settings import Format
 from kvairlock.runtime.secrets import keep_names_of
-from kvairlock.sink.naming import Segment, by_segment
-from kvairlock.sink.seals import Act, Content, Seals
+from kvairlock.sink.naming import Segment
+from kvairlock.sink.seal_lines import Act, Content, sha256_of
+from kvairlock.sink.seals import Seals
 
 PART = ".part"
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+_Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class _Numbered(msgspec.Struct):
-    """The one field of a line that sealing needs."""
+    """The fields of a line that sealing needs."""
 
-    sequence: int
+    sequence: _Number
+    at_unix_ns: _Number
 
 
 def seal(lines: Path, seals: Seals, form: Format, act: Act = Act.SEALED) -> Path | None:
@@ -50,89 +55,45 @@ def seal(lines: Path, seals: Seals, form: Format, act: Act = Act.SEALED) -> Path
         OSError: There is no room, or the device fails; the lines are as they were.
     """
     segment = Segment.of(lines.name)
-    if segment is None or lines.stat().st_size == 0:
+    if segment is None:
+        raise InvariantBroken("evidence", "what is sealed is a segment")
+    _part_of(lines, segment).unlink(missing_ok=True)
+    data = lines.read_bytes()
+    if not data:
         lines.unlink()
         return None
-    numbers, made = _converted(lines, segment, form)
+    made = _converted(_whole(data), lines, segment) if form is Format.PARQUET else lines
     if made != lines:
         keep_names_of(lines.parent)
-    seals.add(act, _content(made, segment, numbers))
+    seals.add(act, _content(made, segment, data))
     if made != lines:
         lines.unlink()
     return made
 
 
-def recover(seals: Seals, form: Format, own: str) -> list[Path]:
-    """Seal what earlier lives of a node left open, and finish what they began.
-
-    Args:
-        seals: Those of the node.
-        form: What open segments become.
-        own: The life that does so; its own segments are left alone.
-
-    Raises:
-        OSError: There is no room, or the device fails.
-    """
-    for part in seals.folder.glob(f".{seals.node}-*{PART}"):
-        part.unlink()
-    done = {(s.content.incarnation, s.content.segment): s for s in seals.entries()}
-    found = []
-    for segment, lines in _left(seals, own):
-        sealed = done.get((segment.incarnation, segment.number))
-        if sealed is None:
-            found.append(seal(lines, seals, form, Act.RECOVERED))
-        elif sealed.content.file != lines.name:
-            lines.unlink()
-    return [path for path in found if path is not None]
-
-
-def _left(seals: Seals, own: str) -> Iterator[tuple[Segment, Path]]:
-    """Yield segments of other lives that are there as lines, and that nobody writes."""
-    for segment, paths in by_segment(seals.folder.glob(f"{seals.node}-*.jsonl")).items():
-        is_ours = segment.node == seals.node and segment.number > 0
-        if is_ours and segment.incarnation != own and not is_written(paths[0]):
-            yield segment, paths[0]
-
-
-def is_written(lines: Path) -> bool:
-    """Whether a live process holds a segment open: a stopped one is not dead."""
-    file = os.open(lines, os.O_RDONLY)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(file)
-    return False
-
-
-def _converted(lines: Path, segment: Segment, form: Format) -> tuple[list[int], Path]:
-    """Return the numbers of a segment's records, and the file that holds them from now on."""
-    data = lines.read_bytes()
-    if form is Format.PARQUET:
-        made = _as_parquet(data, lines, segment)
-        if made is not None:
-            return made
-    return _numbers(data), lines
-
-
-def _as_parquet(data: bytes, lines: Path, segment: Segment) -> tuple[list[int], Path] | None:
+def _converted(data: bytes, lines: Path, segment: Segment) -> Path:
+    """Return the file that holds a segment from now on: Parquet, or the lines as they are."""
     # A process imports it when its first segment is full or it ends: until then it does without.
     from kvairlock.sink import parquet
 
-    path = lines.with_name(segment.name(Format.PARQUET))
-    part = path.with_name(f".{path.name}{PART}")
+    path, part = lines.with_name(segment.name(Format.PARQUET)), _part_of(lines, segment)
     try:
-        # What follows the last line's end was never written to its own.
-        numbers = parquet.convert(data[: data.rfind(b"\n") + 1], part, _facts(segment))
-        _keep(part)
+        with os.fdopen(os.open(part, _NEW, 0o600), "wb") as file:
+            parquet.convert(data, file, _facts(segment))
+            file.flush()
+            os.fsync(file.fileno())
         part.replace(path)
     except parquet.NoColumns:
-        return None
+        part.unlink()
+        return lines
     except OSError:
         part.unlink(missing_ok=True)
         raise
-    return numbers, path
+    return path
+
+
+def _part_of(lines: Path, segment: Segment) -> Path:
+    return lines.with_name(f".{segment.name(Format.PARQUET)}{PART}")
 
 
 def _facts(segment: Segment) -> dict[str, str]:
@@ -143,36 +104,35 @@ def _facts(segment: Segment) -> dict[str, str]:
     }
 
 
-def _keep(path: Path) -> None:
-    """Have a file's bytes written, and make it its owner's only."""
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fchmod(file, 0o600)
-        os.fsync(file)
-    finally:
-        os.close(file)
+def _whole(data: bytes) -> bytes:
+    """Return the lines that were written to their end; the last may lack its newline only."""
+    end = data.rfind(b"\n") + 1
+    return data + b"\n" if _records(data[end:]) else data[:end]
 
 
-def _numbers(data: bytes) -> list[int]:
-    numbers = []
-    decoder = msgspec.json.Decoder(_Numbered)
-    for line in data.split(b"\n"):
-        try:
-            numbers.append(decoder.decode(line).sequence)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            continue
-    return numbers
-
-
-def _content(path: Path, segment: Segment, numbers: list[int]) -> Content:
-    data = path.read_bytes()
+def _content(path: Path, segment: Segment, data: bytes) -> Content:
+    records = _records(data)
+    numbers = [record.sequence for record in records]
+    now = time.time_ns()
     return Content(
-        file=path.name,
-        sha256=hashlib.sha256(data).hexdigest(),
-        bytes=len(data),
         incarnation=segment.incarnation,
+        file=path.name,
+        sha256=sha256_of(path),
+        bytes=path.stat().st_size,
         segment=segment.number,
         first=min(numbers, default=0),
         last=max(numbers, default=0),
         records=len(numbers),
+        until_unix_ns=min(max((r.at_unix_ns for r in records), default=now), now),
     )
+
+
+def _records(data: bytes) -> list[_Numbered]:
+    found = []
+    decoder = msgspec.json.Decoder(_Numbered)
+    for line in data.split(b"\n"):
+        try:
+            found.append(decoder.decode(line))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue
+    return found

@@ -1,12 +1,13 @@
-"""What a node has sealed: `NODE.seals`, a line for each file, each bound to the line before.
+"""What a node has sealed: `NODE.seals`, to which its processes, life after life, add lines.
 
-    1  decode-0-9f.000001.parquet  sha256  before: -       mac --+
-    2  decode-0-9f.000002.parquet  sha256  before: <mac 1> mac <-+ --+
-    3  decode-0-77.000001.parquet  sha256  before: <mac 2> mac     <-+   the next life goes on
+    begun      a life writes it before its first record
+    sealed     a file changes no more           (recovered: a later life sealed it)
+    pruned     a file is deleted, because its time is over
+    ended      nothing of a life is open any more
 
-Each line is authenticated with the cluster's key and holds the MAC of the line before, so that who
-lacks the key can't change, remove, add or reorder one, but can cut off the end. A file that is
-deleted when its time is over has a line of its own: that is how retention and theft differ.
+What is done to files by what the seals say is done by lines that can be believed, and by no other
+(`kvairlock.sink.seal_lines`). That a file is deleted when its time is over has a line of its own:
+that is how retention and theft differ.
 """
 
 from __future__ import annotations
@@ -16,85 +17,23 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 
 import msgspec
 
-from kvairlock.core.errors import PeerMisbehaved
 from kvairlock.sink.naming import SEALS
+from kvairlock.sink.seal_lines import (
+    OF_LIVES,
+    UNKNOWN,
+    Act,
+    Content,
+    Seal,
+    alive,
+    believed,
+    parsed,
+    read,
+)
 from kvairlock.wire.keys import Keyring
-
-PURPOSE = "evidence seal"
-UNKNOWN = "unknown"
-"""Stands for the MAC of a line that can't be read: the chain does not hold there."""
-
-
-class Act(StrEnum):
-    """What was done with a file."""
-
-    SEALED = "sealed"
-    RECOVERED = "recovered"
-    """Sealed by a later life: the one that wrote it had died."""
-    PRUNED = "pruned"
-
-
-class Content(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file holds.
-
-    Args:
-        file: Its name.
-        sha256: Of its bytes, in hex.
-        bytes: How many there are.
-        incarnation: Whose life it is of.
-        segment: Which part of that life.
-        first: Number of its first record.
-        last: Number of its last record.
-        records: How many there are; fewer than the numbers if some were lost.
-    """
-
-    file: str
-    sha256: str
-    bytes: int
-    incarnation: str
-    segment: int
-    first: int
-    last: int
-    records: int
-
-
-class Seal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A line.
-
-    Args:
-        entry: Its number, from 1.
-        at_unix_ns: When it was written.
-        act: What was done.
-        content: With which file.
-        before: MAC of the line before, in hex; empty in the first.
-        key: Id of the key of the MAC.
-        mac: MAC of all the above, in hex.
-    """
-
-    entry: int
-    at_unix_ns: int
-    act: Act
-    content: Content
-    before: str
-    key: str
-    mac: str = ""
-
-    def said(self) -> bytes:
-        """Return what the MAC is made of."""
-        return msgspec.json.encode(msgspec.structs.replace(self, mac=""))
-
-    def is_proven(self, ring: Keyring) -> bool:
-        """Whether who wrote the line had one of these keys."""
-        try:
-            ring.check(self.key, PURPOSE, self.said(), bytes.fromhex(self.mac))
-        except (PeerMisbehaved, ValueError):
-            return False
-        return True
 
 
 class Seals:
@@ -111,8 +50,16 @@ class Seals:
         self._path, self._ring = folder / f"{node}{SEALS}", ring
 
     def entries(self) -> list[Seal]:
-        """Return the lines that can be read, in order."""
-        return [seal for seal in read(self._path) if seal is not None]
+        """Return the lines that can be believed, in order."""
+        return believed(self.node, read(self._path), self._ring)
+
+    def doubted(self) -> int:
+        """Return how many lines can't be believed, or not with the keys that are given."""
+        return len(read(self._path)) - len(self.entries())
+
+    def alive(self) -> frozenset[str]:
+        """Return the lives that may have open segments."""
+        return alive(self.entries())
 
     def kept(self) -> dict[str, Seal]:
         """Return the seals of files that were not pruned, by file name, in order."""
@@ -120,7 +67,7 @@ class Seals:
         for seal in self.entries():
             if seal.act is Act.PRUNED:
                 kept.pop(seal.content.file, None)
-            else:
+            elif seal.act not in OF_LIVES:
                 kept[seal.content.file] = seal
         return kept
 
@@ -136,22 +83,21 @@ class Seals:
             _put(file, msgspec.json.encode(seal) + b"\n")
 
     def _next(self, lines: list[bytes], act: Act, content: Content) -> Seal:
-        ring = self._ring
         seal = Seal(
             entry=len(lines) + 1,
             at_unix_ns=time.time_ns(),
             act=act,
             content=content,
             before=_mac_of(lines[-1]) if lines else "",
-            key=ring.active_id,
+            key=self._ring.active_id,
         )
-        mac = ring.mac(seal.key, PURPOSE, seal.said())
-        return msgspec.structs.replace(seal, mac=mac.hex())
+        return seal.signed(self.node, self._ring)
 
     @contextmanager
     def _alone(self) -> Iterator[int]:
         """An operator may prune while the node runs: one at a time writes."""
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        file = os.open(self._path, flags, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield file
@@ -159,26 +105,14 @@ class Seals:
             os.close(file)
 
 
-def read(path: Path) -> list[Seal | None]:
-    """Read the lines of a file of seals; None stands for one that can't be read.
-
-    A last line without its end was being written when its writer died: it is no line.
-    """
-    data = path.read_bytes() if path.exists() else b""
-    return [_parsed(line) for line in data.split(b"\n")[:-1]]
-
-
-def _parsed(line: bytes) -> Seal | None:
-    try:
-        seal = msgspec.json.decode(line, type=Seal)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    # Files are deleted by what is said here: a path that leads elsewhere is none.
-    return seal if seal.content.file == Path(seal.content.file).name else None
+def names(path: Path, node: str) -> bool:
+    """Whether the seals of a node name a file as one that it sealed, believed or not."""
+    lines = read(path.parent / f"{node}{SEALS}")
+    return any(seal is not None and seal.content.file == path.name for seal in lines)
 
 
 def _mac_of(line: bytes) -> str:
-    seal = _parsed(line)
+    seal = parsed(line)
     return UNKNOWN if seal is None else seal.mac
 
 
