@@ -2,8 +2,10 @@
 
 A history is written as Parquet (or one that is there already is used), scanned plainly (one count,
 and one aggregate over every column), and audited, each in a process of its own, so that the memory
-of one does not show in the other. Wall time is what a quiet machine gives. On a busy one the time
-on processors tells more, so that is a row too, divided by the threads that share it.
+of one does not show in the other. Then the same with records `SLOWER` times as far apart: every run
+of numbers takes longer than beats may be apart, and is looked at record by record. Wall time is
+what a quiet machine gives. On a busy one the time on processors tells more, so that is a row too,
+divided by the threads that share it.
 
     python benchmarks/audit_scale.py --records 10000000 --folder /var/tmp/history
 """
@@ -59,6 +61,7 @@ def judge(folder: Path) -> dict[str, Any]:
     return {"records": report.coverage.records, **counts}
 
 
+SLOWER = 40
 PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {"scan": scan, "audit": judge}
 
 
@@ -84,12 +87,14 @@ def run_part(part: str, folder: Path) -> dict[str, Any]:
 
 def rows(parts: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """Return what was measured as rows, each beside the plain scan of the same files."""
-    made, plain = parts["audit"], parts["scan"]
+    made, plain, slow = parts["audit"], parts["scan"], parts["audit_slow"]
     share = SECONDS_MAX * max(1.0, made["records"] / RECORDS)
     return [
         row("audit_wall", made["wall_s"], "s", plain["wall_s"], share),
         row("audit_cpu_per_thread", made["cpu_s"] / THREADS, "s", plain["cpu_s"] / THREADS, share),
         row("audit_peak", made["peak_mib"], "MiB", plain["peak_mib"], MIB_MAX),
+        row("audit_slow_wall", slow["wall_s"], "s", made["wall_s"], 2 * share),
+        row("audit_slow_peak", slow["peak_mib"], "MiB", made["peak_mib"], MIB_MAX),
     ]
 
 
@@ -117,10 +122,12 @@ def main() -> None:
         print(json.dumps(run_part(asked.part, asked.folder)))
         return
     with tempfile.TemporaryDirectory() as scratch:
-        folder = asked.folder or Path(scratch)
+        folder, slow = asked.folder or Path(scratch) / "plain", Path(scratch) / "slow"
         if not any(folder.glob("*.parquet")):
             write_history(folder, asked.records, SEED)
         parts = {part: measured(part, folder) for part in PARTS}
+        write_history(slow, asked.records, SEED, SLOWER)
+        parts["audit_slow"] = measured("audit", slow)
     print(json.dumps({"parts": parts, "rows": rows(parts)}, indent=2))
 
 

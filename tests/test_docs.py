@@ -169,7 +169,7 @@ def test_every_module_is_in_the_architecture_and_every_one_there_exists() -> Non
 
 def error_codes() -> set[str]:
     """Return the codes of errors that the gateway makes itself, read from its source."""
-    sources = [ast.parse(path.read_text()) for path in (PACKAGE / "gateway").glob("*.py")]
+    sources = [ast.parse(path.read_text()) for path in (PACKAGE / "gateway").rglob("*.py")]
     calls = [node for tree in sources for node in ast.walk(tree) if isinstance(node, ast.Call)]
     return {code for call in calls for code in code_of(call)}
 
@@ -189,9 +189,9 @@ def code_of(call: ast.Call) -> Iterator[str]:
 def test_every_error_code_header_and_parameter_of_the_gateway_is_documented() -> None:
     known = codes(text_of("docs/api.md"))
     found = error_codes()
-    assert {"malformed_json", "invalid_api_key", "body_too_large"} <= found
+    assert {"malformed_json", "invalid_api_key", "body_too_large", "console_full"} <= found
     assert not (found | {"invalid_value"}) - known
-    source = "".join(path.read_text() for path in (PACKAGE / "gateway").glob("*.py"))
+    source = "".join(path.read_text() for path in (PACKAGE / "gateway").rglob("*.py"))
     assert not set(re.findall(r'"(x-kvairlock-[a-z-]+)"', source)) - known
     read = READ.union(*(endpoint.form.own for endpoint in ENDPOINTS))
     assert not (read | WITHOUT_EFFECT | set(NEUTRAL) | TRANSFER_PARAMETERS) - known

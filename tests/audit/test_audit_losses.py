@@ -6,15 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from ibis.backends import BaseBackend
 
-from kvairlock.audit.histories import INCIDENTS, History, history
+from kvairlock.audit.histories import INCIDENTS, history
 from kvairlock.audit.report import Class, Report
-from kvairlock.audit.spans import TO_THE_END, Gap
-from kvairlock.audit.stories import answered
-from kvairlock.audit.synthetic import Conversation, Row, Stack
+from kvairlock.audit.synthetic import Row
 from tests.audit.auditing_made import audited
 
 SKEW_NS = 3_600_000_000_000
@@ -189,46 +185,6 @@ def test_a_request_on_another_route_than_an_observing_guard_is_not_touched_by_it
     assert {v.request for v in report.verdicts(Class.EXCLUDED)} & elsewhere == elsewhere
 
 
-@st.composite
-def harms(draw: st.DrawFn) -> Loss:
-    """Something that happens to evidence by itself: records go, files are cut, fields are empty."""
-    kind = draw(st.sampled_from(("drop", "cut", "node", "null", "event", "schema", "number")))
-    share, length, which = draw(st.floats(0, 1)), draw(st.integers(1, 6)), draw(st.integers(0, 12))
-    node = draw(st.sampled_from(("gateway", "decode-0", "decode-0", "prefill-0", "prefill-1")))
-
-    def harm(rows: list[Row]) -> list[Row]:
-        of, others = of_node(rows, node), but_node(rows, node)
-        at = min(int(share * len(of)), len(of) - 1)
-        hurt = of[at : at + length]
-        if kind == "drop":
-            return others + of[:at] + of[at + length :]
-        if kind == "cut":
-            return others + of[:at]
-        if kind == "node":
-            return others
-        if kind == "null":
-            # One field each, of those that are not in the envelope.
-            names = [list(row)[8:] for row in hurt]
-            hurt = [
-                row | {name[which % len(name)]: None} if name else row
-                for row, name in zip(hurt, names, strict=True)
-            ]
-        elif kind == "event":
-            hurt = [row | {"event": "not_known"} for row in hurt]
-        elif kind == "schema":
-            hurt = [row | {"schema": 99} for row in hurt]
-        else:
-            hurt = [row | {"sequence": row["sequence"] + length} for row in hurt]
-        return others + of[:at] + hurt + of[at + length :]
-
-    return harm
-
-
-PLANTED = {
-    seed: history(seed, INCIDENTS[name], quiet=6) for seed, name in enumerate(INCIDENTS, 200)
-}
-
-
 def test_a_record_that_does_not_say_whose_it_is_hides_nothing(engine: BaseBackend) -> None:
     made = history(300, INCIDENTS["a receipt used twice"])
     rows = list(made.rows)
@@ -259,126 +215,3 @@ def test_an_allocation_without_its_pages_does_not_clear_who_still_used_them(
     found = audited(engine, rows).of(user)
     assert found is not None
     assert found.verdict is Class.INSUFFICIENT
-
-
-def classes(report: Report) -> dict[str, Class]:
-    return {verdict.request: verdict.verdict for verdict in report.verdicts()}
-
-
-@pytest.fixture(scope="module")
-def before(engine: BaseBackend) -> dict[str, Class]:
-    return classes(audited(engine, [row for made in PLANTED.values() for row in made.rows]))
-
-
-@pytest.mark.slow
-@settings(
-    max_examples=10,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(drawn=st.lists(harms(), min_size=len(PLANTED), max_size=len(PLANTED)))
-def test_harm_to_evidence_never_makes_anybody_excluded(
-    engine: BaseBackend, before: dict[str, Class], drawn: list[Loss]
-) -> None:
-    made: list[tuple[History, Loss]] = list(zip(PLANTED.values(), drawn, strict=True))
-    after = classes(audited(engine, [r for one, harm in made for r in harm(list(one.rows))]))
-    wrongly = {
-        request
-        for request, verdict in after.items()
-        if verdict is Class.EXCLUDED and before[request] is not Class.EXCLUDED
-    }
-    assert not wrongly
-
-
-def sequences(made: History, node: str, event: str) -> list[int]:
-    return [r["sequence"] for r in made.rows if (r["node"], r["event"]) == (node, event)]
-
-
-def without(made: History, node: str, sequence: int) -> list[Row]:
-    return [r for r in made.rows if (r["node"], r["sequence"]) != (node, sequence)]
-
-
-def after(made: History, node: str, sequence: int) -> set[str]:
-    """Requests of which a node has recorded nothing up to a number."""
-    there = {r["request"] for r in made.rows if "request" in r and r["node"] == node}
-    early = {
-        r["request"]
-        for r in made.rows
-        if "request" in r and r["node"] == node and r["sequence"] < sequence
-    }
-    return there - early
-
-
-def test_a_loss_reaches_to_the_next_beat_at_which_all_leases_are_known(
-    engine: BaseBackend,
-) -> None:
-    made = history(500)
-    lost, beat = sequences(made, "decode-0", "verdict")[0], sequences(made, "decode-0", "beat")[0]
-    report = audited(engine, without(made, "decode-0", lost))
-    (span,) = report.coverage.spans
-    assert (span.gap, span.since, span.until) == (Gap.EVENTS_LOST, lost, beat)
-    later = after(made, "decode-0", beat)
-    assert later
-    assert {v.request for v in report.verdicts(Class.EXCLUDED)} >= later
-    insufficient = [v for v in report.verdicts(Class.INSUFFICIENT) if "events_lost" in v.reasons]
-    assert insufficient
-
-
-@pytest.mark.parametrize("leases", [[10_000], None], ids=["of a lease nobody knows", "of none"])
-def test_a_beat_that_does_not_account_for_all_pages_ends_no_loss(
-    engine: BaseBackend, leases: list[int] | None
-) -> None:
-    made = history(501)
-    lost = sequences(made, "decode-0", "verdict")[0]
-    rows = [
-        row | {"leases": leases} if row["event"] == "beat" else row
-        for row in without(made, "decode-0", lost)
-    ]
-    (span,) = audited(engine, rows).coverage.spans
-    assert (span.since, span.until) == (lost, TO_THE_END)
-
-
-def test_an_allocation_that_is_lost_keeps_its_loss_open_while_its_lease_has_pages(
-    engine: BaseBackend,
-) -> None:
-    stack = Stack(502)
-    stack.start()
-    stayer, later = Conversation(stack), Conversation(stack)
-    story = answered(stayer)
-    next(story)
-    stack.beat()
-    stack.play([answered(later)])
-    for _ in story:
-        stack.beat()
-    stack.beat()
-    stack.close()
-    rows = stack.rows()
-    lost = next(r for r in rows if r["event"] == "pages_allocated" and r["role"] == "decode")
-    beats = [r for r in rows if r["event"] == "beat" and r["role"] == "decode"]
-    clean = next(r["sequence"] for r in beats if lost["lease"] not in r["leases"])
-    (span,) = audited(engine, [row for row in rows if row is not lost]).coverage.spans
-    assert beats[0]["sequence"] < clean
-    assert (span.since, span.until) == (lost["sequence"], clean)
-
-
-@pytest.mark.parametrize(
-    ("said", "reason"),
-    [
-        ({"relaxed": ["prefill-0/decode-0 range observing: pilot"]}, "guard_relaxed"),
-        ({"points": ["decode.step"]}, "failpoint"),
-    ],
-)
-def test_what_a_beat_says_is_believed_though_the_record_that_said_it_first_is_not_there(
-    engine: BaseBackend, said: Row, reason: str
-) -> None:
-    made = history(503)
-    beats = sequences(made, "decode-0", "beat")
-    rows = [
-        row | said if row["node"] == "decode-0" and row["sequence"] in beats else row
-        for row in made.rows
-    ]
-    report = audited(engine, rows)
-    (span,) = report.coverage.spans
-    assert (str(span.gap), span.since, span.until) == (reason, beats[0], TO_THE_END)
-    assert report.by_reason()[reason] > 0

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 from ibis.backends import BaseBackend
 
+from kvairlock.audit.conversations import Conversation
+from kvairlock.audit.histories import history
+from kvairlock.audit.plants import put
 from kvairlock.audit.report import Class, Verdict
-from kvairlock.audit.stories import answered, recomputed, shared
-from kvairlock.audit.synthetic import Conversation, Row, Stack, Story
+from kvairlock.audit.stories import answered, recomputed, shared, too_long
+from kvairlock.audit.synthetic import Row, Stack, Story
 from tests.audit.auditing_made import audited
 from tests.audit.test_audit_losses import started
 
@@ -147,3 +150,106 @@ def test_requests_of_a_drill_are_judged_like_others_and_named(
     drill, plain = verdict(engine, rows, it), verdict(engine, rows, other)
     assert (drill.verdict, drill.drill) == (Class.EXCLUDED, "range")
     assert (plain.verdict, plain.drill) == (Class.EXCLUDED, "")
+
+
+@pytest.fixture
+def refused_then_recomputed(played: Played) -> tuple[Conversation, list[Row]]:
+    """Prefill states that it failed, and decode computes the prompt itself."""
+    it = Conversation(played.stack)
+
+    def failed() -> Story:
+        for turn, _ in enumerate(recomputed(it)):
+            if turn == 1:
+                it.say(it.prefill, "receipt_sent", outcome="failed", start=0, stop=0)
+            yield
+
+    return it, played.rows(failed())
+
+
+def without(rows: list[Row], it: Conversation, role: str, event: str) -> list[Row]:
+    asked = (it.request, role, event)
+    return [r for r in rows if (r.get("request"), r["role"], r["event"]) != asked]
+
+
+@pytest.mark.parametrize("event", ["range_computed", "request_recomputed"])
+def test_who_computed_the_prompt_itself_is_not_accused_if_the_record_of_it_is_lost(
+    engine: BaseBackend, refused_then_recomputed: tuple[Conversation, list[Row]], event: str
+) -> None:
+    it, rows = refused_then_recomputed
+    found = verdict(engine, without(rows, it, "decode", event), it)
+    assert found.verdict is Class.INSUFFICIENT
+    assert "events_lost" in found.reasons
+
+
+@pytest.mark.parametrize("name", ["stop", "start"])
+def test_who_computed_the_prompt_itself_is_not_accused_if_a_figure_of_it_is_missing(
+    engine: BaseBackend, refused_then_recomputed: tuple[Conversation, list[Row]], name: str
+) -> None:
+    it, rows = refused_then_recomputed
+    less = [
+        r | {name: None} if (r["role"], r["event"]) == ("decode", "range_computed") else r
+        for r in rows
+    ]
+    assert verdict(engine, less, it).verdict is not Class.AFFECTED
+
+
+def test_who_computed_the_prompt_itself_is_not_accused_if_decode_has_no_evidence(
+    engine: BaseBackend, refused_then_recomputed: tuple[Conversation, list[Row]]
+) -> None:
+    it, rows = refused_then_recomputed
+    found = verdict(engine, [r for r in rows if r["role"] != "decode"], it)
+    assert found.verdict is Class.INSUFFICIENT
+
+
+def test_a_ruling_that_does_not_say_how_it_ended_accuses_nobody(
+    engine: BaseBackend, played: Played
+) -> None:
+    it = Conversation(played.stack)
+    rows = [
+        row | {"outcome": None} if row["event"] == "verdict" else row
+        for row in played.rows(answered(it))
+    ]
+    assert verdict(engine, rows, it).verdict is Class.INSUFFICIENT
+
+
+def test_evidence_that_is_there_twice_accuses_nobody(engine: BaseBackend) -> None:
+    rows = list(history(SEED).rows)
+    report = audited(engine, [*rows, *rows])
+    assert report.counts()[Class.AFFECTED] == 0
+    assert report.counts()[Class.EXCLUDED] == 0
+    assert report.by_reason()["numbers_repeated"] == report.classified.num_rows
+
+
+@pytest.mark.parametrize("fence", ["unproven", "guessed", ""])
+def test_a_fence_that_nobody_knows_proves_as_little_as_none(
+    engine: BaseBackend, played: Played, fence: str
+) -> None:
+    first, after = Conversation(played.stack), Conversation(played.stack)
+
+    def given_on() -> Story:
+        yield from answered(first)
+        played.stack.decode.free.rotate(len(first.lease.pages))
+        yield from answered(after)
+
+    ended = ("decode", "drain_ended", first.request)
+    rows = [
+        row | {"fence": fence} if (row["role"], row["event"], row.get("request")) == ended else row
+        for row in played.rows(given_on())
+    ]
+    report = audited(engine, rows)
+    reasons = {v.request: v.reasons for v in report.verdicts(Class.INSUFFICIENT)}
+    assert reasons[first.request] == ("no_fence", "chain_broken")
+    assert reasons[after.request] == ("former_unaccounted",)
+
+
+@pytest.mark.parametrize("generated", [0, 17])
+def test_who_was_told_anything_is_not_excluded_as_one_that_was_never_read(
+    engine: BaseBackend, played: Played, generated: int
+) -> None:
+    it = Conversation(
+        played.stack,
+        odd={"response_sent": put(http_status=200, finish=["stop"], generated_tokens=generated)},
+    )
+    rows = played.rows(too_long(it))
+    expected = Class.AFFECTED if generated else Class.INSUFFICIENT
+    assert verdict(engine, rows, it).verdict is expected

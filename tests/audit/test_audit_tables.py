@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,19 +13,16 @@ from ibis.backends import BaseBackend
 
 from kvairlock.audit.auditing import audit
 from kvairlock.audit.histories import history
+from kvairlock.audit.numbering import detail_of, is_plain, runs_of
 from kvairlock.audit.report import Class, Report
 from kvairlock.audit.synthetic import Row
 from kvairlock.audit.tables import EvidenceUnusable, open_evidence
 from kvairlock.audit.tiling import write_history
 from kvairlock.core.evidence import ENVELOPE, EVENTS
 from kvairlock.sink.columns import WIDE
+from tests.audit.sealed_made import as_lines, sealed
 
 MADE = history(7)
-
-
-def as_lines(rows: list[Row], path: Path) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 def as_parquet(rows: list[Row], path: Path) -> Path:
@@ -38,7 +36,7 @@ def by_node(node: str) -> list[Row]:
 
 def opened(engine: BaseBackend, tmp_path: Path, *paths: Path) -> Report:
     working = tmp_path / "working"
-    working.mkdir()
+    working.mkdir(exist_ok=True)
     return audit(open_evidence(paths, working, engine))
 
 
@@ -48,15 +46,27 @@ def test_the_wide_table_has_every_field_of_the_schema_once() -> None:
 
 
 def test_files_of_both_kinds_are_one_table(engine: BaseBackend, tmp_path: Path) -> None:
-    folder = tmp_path / "evidence"
-    folder.mkdir()
-    as_lines(by_node("gateway"), folder / "gateway.jsonl")
-    as_lines(by_node("decode-0"), folder / "decode.jsonl")
-    as_parquet(by_node("prefill-0"), folder / "prefill-0.parquet")
-    one = as_parquet(by_node("prefill-1"), tmp_path / "other.parquet")
-    report = opened(engine, tmp_path, folder, one)
+    folder = sealed(MADE.rows, tmp_path / "evidence")
+    of_gateway = next(folder.glob("gateway-*.parquet"))
+    of_gateway.rename(tmp_path / "gateway.parquet")
+    as_lines(by_node("gateway"), of_gateway.with_suffix(".jsonl"))
+    report = opened(engine, tmp_path, folder)
     assert report.coverage.records == len(MADE.rows)
     assert report.coverage.files == 4
+    assert report.counts()[Class.AFFECTED] == 0
+    whole = opened(engine, tmp_path, sealed(MADE.rows, tmp_path / "whole"))
+    assert whole.counts()[Class.EXCLUDED] == len(MADE.requests)
+
+
+def test_what_is_named_twice_or_copied_is_read_once(engine: BaseBackend, tmp_path: Path) -> None:
+    folder = sealed(MADE.rows, tmp_path / "evidence")
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    report = opened(engine, tmp_path, folder, folder / "..", link, copy, *folder.glob("*.parquet"))
+    assert report.coverage.files == 4
+    assert report.coverage.records == len(MADE.rows)
     assert report.counts()[Class.EXCLUDED] == len(MADE.requests)
 
 
@@ -148,3 +158,21 @@ def test_a_report_is_plain_values_and_names_what_was_not_seen(
     assert said["coverage"]["missing"][0]["node"] == "prefill-1"
     assert said["coverage"]["routes"] == ["prefill-0/decode-0"]
     assert {request["verdict"] for request in said["requests"]} == {"insufficient"}
+
+
+def test_a_slow_life_is_looked_at_without_fetching_what_is_in_order(
+    engine: BaseBackend, tmp_path: Path
+) -> None:
+    folder = tmp_path / "slow"
+    write_history(folder, 20_000, seed=4, slower=200)
+    records = engine.read_parquet(sorted(folder.glob("*.parquet")))
+    runs = [run for of in runs_of(records).values() for run in of]
+    assert not all(is_plain(run) for run in runs)
+    assert detail_of(records, runs) == {}
+    lossy = records.filter((records.node != "decode-0") | ~records.sequence.isin((500, 5000)))
+    found = detail_of(lossy, runs)
+    assert [(node, run) for node, _, run in found] == [("decode-0", 0), ("decode-0", 1)]
+    assert [(d.before.tolist(), d.sequence.tolist()) for d in found.values()] == [
+        ([499], [501]),
+        ([4999], [5001]),
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from pathlib import Path
 
@@ -11,8 +12,13 @@ import pytest
 from ibis.backends import BaseBackend
 
 from kvairlock.audit.auditing import audit
+from kvairlock.audit.blinding import TIMES
 from kvairlock.audit.bundle import (
+    ATTEMPTS_MAX,
     FORMAT,
+    MENTIONS_MAX,
+    PAGES_MAX,
+    RECORDS_MAX,
     Attempt,
     Bundle,
     BundleBroken,
@@ -115,6 +121,90 @@ def test_the_records_of_a_bundle_come_to_the_verdict_of_all_records(
     for attempt in found:
         text = msgspec.json.encode(attempt).decode()
         assert not [other for other in requests - {attempt.request} if other in text]
+
+
+def beyond(attempt: Attempt) -> dict[str, Bundle]:
+    """Return bundles that nobody should have to judge, each too large in one way."""
+
+    def held(*records: dict[str, object]) -> Attempt:
+        return msgspec.structs.replace(attempt, records=records)
+
+    given = next(r for r in attempt.records if r["event"] == "pages_allocated")
+    whole = of_attempt(attempt)
+    large = given | {"pages": list(range(PAGES_MAX + 1))}
+    return {
+        "attempts": msgspec.structs.replace(whole, attempts=(attempt,) * (ATTEMPTS_MAX + 1)),
+        "no attempt": msgspec.structs.replace(whole, attempts=()),
+        "records": of_attempt(held(*(given,) * (RECORDS_MAX + 1))),
+        "no record": of_attempt(held()),
+        "records of others only": of_attempt(held(given | {"request": "f" * 24})),
+        "mentions of a page": of_attempt(held(*(given,) * (MENTIONS_MAX + 1))),
+        "pages": of_attempt(held(large)),
+        "time": msgspec.structs.replace(whole, made_unix_s=2**60),
+    }
+
+
+BEYOND = (
+    "attempts",
+    "no attempt",
+    "records",
+    "no record",
+    "records of others only",
+    "mentions of a page",
+    "pages",
+    "time",
+)
+
+
+@pytest.mark.parametrize("what", BEYOND)
+def test_a_bundle_that_is_too_large_or_claims_nothing_is_neither_judged_nor_written(
+    bundle: Bundle, tmp_path: Path, what: str
+) -> None:
+    wrong = signed(beyond(bundle.attempts[0])[what], SIGNER)
+    with pytest.raises(BundleBroken):
+        parsed(msgspec.json.encode(wrong, order="sorted") + b"\n", "b")
+    with pytest.raises(BundleBroken):
+        write_bundle(wrong, tmp_path / "bundle")
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_to_verify_leaves_nothing_behind(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    rederive(bundle.attempts[0])
+    assert not list(tmp_path.iterdir())
+
+
+def test_who_had_pages_between_two_requests_is_only_known_by_page_and_generation(
+    engine: BaseBackend,
+) -> None:
+    made = history(7, quiet=40)
+    rows = pa.Table.from_pylist(list(made.rows), schema=WIDE)
+    evidence = evidence_of(engine.create_table("made_for_two", rows, overwrite=True))
+    report = audit(evidence)
+    given: dict[int, list[str]] = {}
+    for row in made.rows:
+        for page in row["pages"] if row["event"] == "pages_allocated" else ():
+            if row["role"] == "decode":
+                given.setdefault(page, []).append(row["request"])
+    before, between, after = next(owners[:3] for owners in given.values() if len(owners) > 2)
+    parts = []
+    for request in (before, after):
+        told = explain(evidence, report, request)
+        assert told is not None
+        parts.append(attempt_of(evidence, [], told, 0, []))
+    theirs = [[r for r in part.records if r["request"] != part.request] for part in parts]
+    shared = [{(r["request"], *(r[n] for n in TIMES)) for r in near} for near in theirs]
+    assert all(part.rederived for part in parts)
+    assert all(theirs)
+    assert not shared[0] & shared[1]
+    real = {row["lease"] for row in made.rows if row.get("request") == between and "lease" in row}
+    for part, near in zip(parts, theirs, strict=True):
+        own = {(r["node"], *(r[n] for n in TIMES)) for r in part.records if r not in near}
+        assert {(r["node"], *(r[n] for n in TIMES)) for r in near} <= own
+        assert not real & {r.get("lease") for r in near}
 
 
 def test_the_key_that_signs_is_made_once_for_its_owner_only(tmp_path: Path) -> None:

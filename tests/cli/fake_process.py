@@ -16,7 +16,7 @@ from pathlib import Path
 
 def main() -> None:
     options = argparse.ArgumentParser()
-    for option in ("--settings", "--run", "--evidence", "--keys", "--state"):
+    for option in ("--settings", "--run", "--evidence", "--evidence-key", "--keys", "--state"):
         options.add_argument(option)
     options.add_argument("--name", default="gateway")
     given = options.parse_args()

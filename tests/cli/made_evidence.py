@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from kvairlock.audit.histories import INCIDENTS, History, history
 from kvairlock.audit.synthetic import Row
 from kvairlock.cli.places import CLUSTER_KEY_FILE, EVIDENCE, EVIDENCE_KEY_FILE, KEYS_FILE
-from kvairlock.core.evidence import ENVELOPE, EVENTS
+from kvairlock.core.evidence import EVENTS
 from kvairlock.gateway.keys import ApiKeys
 from kvairlock.runtime.secrets import write_private
+from kvairlock.wire.keys import Keyring
 from kvairlock.wire.pseudonyms import Pseudonyms
+from tests.audit.sealed_made import sealed
 
 RING = "k1 " + "11" * 32
 KEY = Pseudonyms(bytes(range(32)), since_unix_s=1_700_000_000, days=90)
 SEED = 5
+PAGES = 64
+"""So few that requests are given pages which others had before them."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +55,15 @@ def tenant_name(digest: str) -> str:
 
 def make_state(state: Path, incident: str | None = "the incident") -> Made:
     """Write keys and the evidence of a history into a state folder."""
-    told = history(SEED, INCIDENTS[incident]) if incident else history(SEED)
+    incidents = [INCIDENTS[incident]] if incident else []
+    told = history(SEED, *incidents, pages=PAGES)
     rows = tuple(named(row) for row in told.rows)
     write_private(state / CLUSTER_KEY_FILE, RING + "\n")
     write_private(state / EVIDENCE_KEY_FILE, KEY.text() + "\n")
     tenants = {row["tenant"] for row in told.rows if row.get("tenant")}
     for tenant in sorted(tenants):
         ApiKeys(state / KEYS_FILE).issue(tenant_name(tenant))
-    write_lines(state / EVIDENCE, rows)
+    sealed(rows, state / EVIDENCE, Keyring.parse(RING))
     return _made(state, told, rows)
 
 
@@ -83,16 +87,3 @@ def named(row: Row) -> Row:
         elif field.stands_for == "request" and value:
             changed[name] = digest(value)
     return changed
-
-
-def write_lines(folder: Path, rows: tuple[Row, ...]) -> None:
-    folder.mkdir(mode=0o700)
-    lives = dict.fromkeys((row["node"], row["incarnation"]) for row in rows)
-    for node, incarnation in lives:
-        own = [r for r in rows if (r["node"], r["incarnation"]) == (node, incarnation)]
-        text = "".join(json.dumps(_whole(row)) + "\n" for row in own)
-        (folder / f"{node}-{incarnation}.jsonl").write_text(text)
-
-
-def _whole(row: Row) -> Row:
-    return {name: row.get(name) for name in (*ENVELOPE, *EVENTS[row["event"]])}

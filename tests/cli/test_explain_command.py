@@ -36,11 +36,12 @@ def bundle(written: bytes, tmp_path: Path) -> Path:
 
 
 def chosen(made: Made) -> str:
-    """An excluded request that was given pages which others had before it."""
+    """An excluded request that was handed over, into pages which others had before it."""
+    handed = {row["request"] for row in made.rows if row["event"] == "verdict"}
     had: set[int] = set()
     for row in made.rows:
         if row["event"] == "pages_allocated" and row["role"] == "decode":
-            if row["request"] in made.excluded and had & set(row["pages"]):
+            if row["request"] in handed & made.excluded and had & set(row["pages"]):
                 return str(row["request"])
             had |= set(row["pages"])
     raise AssertionError("nobody was given a page that another had before")
@@ -111,7 +112,8 @@ def test_a_bundle_verifies_in_an_empty_home_and_comes_to_the_verdict_again(
     kvairlock: Command, bundle: Path, home: Path
 ) -> None:
     before = sorted(home.rglob("*"))
-    ran = kvairlock("explain", "--verify", bundle, "--json")
+    key = json.loads(bundle.read_text())["public_key"]
+    ran = kvairlock("explain", "--verify", bundle, "--public-key", key, "--json")
     assert ran.status == 0
     assert ran.json["verifies"]
     (attempt,) = ran.json["bundle"]["attempts"]
@@ -125,7 +127,7 @@ def test_a_bundle_that_is_verified_says_who_signed_and_what_is_claimed(
     key = json.loads(bundle.read_text())["public_key"]
     ran = kvairlock("explain", "--verify", bundle, "--public-key", key)
     assert ran.status == 0
-    assert f"signed by {key}\n  the key that you named" in ran.out
+    assert f"signed by {key}, the key that you named" in ran.out
     assert "verdict: excluded, observed" in ran.out
     assert "the rules came to the same verdict again" in ran.out
     bundle.with_name("key").write_text(key + "\n")
@@ -133,6 +135,14 @@ def test_a_bundle_that_is_verified_says_who_signed_and_what_is_claimed(
         kvairlock("explain", "--verify", bundle, "--public-key", bundle.with_name("key")).status
         == 0
     )
+
+
+def test_a_bundle_whose_signer_nobody_named_is_not_taken_for_proof(
+    kvairlock: Command, bundle: Path
+) -> None:
+    ran = kvairlock("explain", "--verify", bundle)
+    assert ran.status == 3
+    assert ran.out.startswith("unknown signer")
 
 
 def test_a_bundle_of_another_key_is_refused(kvairlock: Command, bundle: Path) -> None:

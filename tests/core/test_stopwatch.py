@@ -146,7 +146,8 @@ def test_a_histogram_names_nobody() -> None:
     ids=str,
 )
 def test_a_histogram_with_other_words_or_figures_is_refused(wrong: dict[str, Any]) -> None:
-    right = {"length": "256", "cause": "granted", "count": 2, "sum_ms": 9, "within_ms": {10: 1}}
+    right: dict[str, Any] = {"length": "256", "cause": "granted", "count": 2, "sum_ms": 9}
+    right["within_ms"] = {10: 1}
     assert Waited(wait=Wait.QUEUE, fence=None, **right)
     with pytest.raises(ValueError, match="a wait"):
         Waited(wait=Wait.QUEUE, fence=None, **right | wrong)

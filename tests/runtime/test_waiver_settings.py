@@ -184,3 +184,15 @@ def test_without_waivers_all_guards_enforce_at_any_time() -> None:
     assert guarding.at_start == ()
     assert guarding.look(2**40) == ()
     assert guarding.guards == Settings().guards
+
+
+def test_what_a_process_states_at_its_start_and_beats_follows_its_guards_and_landing() -> None:
+    drill = '[drill]\nenabled = true\nguards_off = ["range"]\n'
+    off = Guarding(parse(f'{drill}[[decode]]\nname = "d"\nlanding = "direct"\n'), 0)
+    said = {"guards_off": ("range",), "relaxed": ()}
+    assert off.stated("d") == {**said, "landing": "direct"}
+    assert off.stated("gateway") == {**said, "landing": ""}
+    guarding = Guarding(parse(waiver()), EXPIRES - 1)
+    assert len(guarding.stated("d")["relaxed"]) == 2  # type: ignore[arg-type]
+    guarding.look(EXPIRES)
+    assert guarding.stated("d") == {"guards_off": (), "landing": "copy", "relaxed": ()}

@@ -24,7 +24,7 @@ from kvairlock.audit.completeness import Completeness, complete
 from kvairlock.audit.drilled import labelled
 from kvairlock.audit.exposure import former_owners
 from kvairlock.audit.report import Report, report
-from kvairlock.audit.rules import AFFECTED, reasons
+from kvairlock.audit.rules import AFFECTING, reasons
 from kvairlock.audit.spans import TO_THE_END, Gap, Life, Span
 from kvairlock.audit.successions import broken_pairs
 from kvairlock.audit.suspicions import Worth, sightings
@@ -105,8 +105,7 @@ def _classified(rows: Table) -> Table:
 
 
 def _affected(marked: Table) -> Table:
-    bits = (1 << len(AFFECTED)) - 1
-    return marked.filter((marked.reasons & bits) != 0)
+    return marked.filter((marked.reasons & AFFECTING) != 0)
 
 
 def _met(seen: Table, affected: Table, held: Table) -> pa.Table:

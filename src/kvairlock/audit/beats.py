@@ -1,4 +1,4 @@
-"""What beats say again of guards and failpoints, where the record that said it first is not there.
+"""What beats say again of guards, landing and failpoints, where what said it first is not there.
 
     guards_changed (lost) ... beat: relaxed      relaxed, from this beat on at the latest
 
@@ -14,8 +14,11 @@ from ibis import Table
 
 from kvairlock.audit.numbering import Key, Row, a_span
 from kvairlock.audit.spans import TO_THE_END, Gap, Span
+from kvairlock.core.terms import LandingPolicy, Role
 
-_SAID = ("relaxed", "points")
+_SAID = ("guards_off", "landing", "relaxed", "points")
+_APART = (str(LandingPolicy.COPY), str(LandingPolicy.SEAL))
+"""How writes land where nobody else can store into the pool."""
 
 
 def said_again(records: Table) -> dict[Key, list[Row]]:
@@ -25,11 +28,13 @@ def said_again(records: Table) -> dict[Key, list[Row]]:
         records: The wide table.
 
     Returns:
-        For each life: `relaxed` and `points` with the numbers of the `first` and the `last` beat.
+        For each life: what beats say, with the numbers of the `first` and the `last` that do.
     """
     t = records.filter(records.event == "beat")
-    t = t.filter((t.relaxed.length() > 0) | (t.points.length() > 0))
-    t = t.group_by("node", "incarnation", *_SAID).aggregate(
+    direct = (t.role == Role.DECODE) & t.landing.notin(_APART)
+    odd = (t.guards_off.length() > 0) | (t.relaxed.length() > 0) | (t.points.length() > 0)
+    t = t.filter(odd.fill_null(False) | direct.fill_null(False))
+    t = t.group_by("node", "role", "incarnation", *_SAID).aggregate(
         first=t.sequence.min(), last=t.sequence.max()
     )
     said: dict[Key, list[Row]] = {}
@@ -47,6 +52,11 @@ def relaxation(words: str) -> tuple[str, str]:
     return (route, rest) if "/" in route else ("", rest)
 
 
+def lands_direct(role: str, landing: str | None) -> bool:
+    """Whether others can store into the pool of a process, by what it says; None says nothing."""
+    return role == Role.DECODE and landing is not None and landing not in _APART
+
+
 def of_beats(said: Iterable[Row], known: Iterable[Span]) -> Iterator[Span]:
     """Yield what beats say and nobody else does.
 
@@ -57,6 +67,12 @@ def of_beats(said: Iterable[Row], known: Iterable[Span]) -> Iterator[Span]:
     spans = list(known)
     for row in said:
         since, until = row["first"], row["last"]
+        off = ", ".join(row["guards_off"] or ())
+        if off and not _is_known(spans, Gap.GUARD_DISABLED, since, until, ("", off)):
+            yield a_span(since, TO_THE_END, Gap.GUARD_DISABLED, off)
+        direct = lands_direct(row["role"], row["landing"])
+        if direct and not _is_known(spans, Gap.LANDING_DIRECT, since, until):
+            yield a_span(since, TO_THE_END, Gap.LANDING_DIRECT)
         for words in row["relaxed"] or ():
             route, rest = relaxation(words)
             if not _is_known(spans, Gap.GUARD_RELAXED, since, until, (route, rest)):

@@ -15,6 +15,7 @@ is what the signature is for.
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,6 +29,15 @@ from kvairlock.core.errors import KvairlockError
 Format = Literal["kvairlock-bundle-1"]
 FORMAT: Format = "kvairlock-bundle-1"
 BUNDLE_BYTES_MAX = 64 * 2**20
+
+ATTEMPTS_MAX = 16
+RECORDS_MAX = 4096
+"""Records of one attempt."""
+MENTIONS_MAX = 256
+"""How often one page of one life may be named in them: work grows with the square of it."""
+PAGES_MAX = 2**18
+"""How many pages they may name, all of them together."""
+YEAR_10000_UNIX_S = 253_402_300_800
 
 Text = Annotated[str, Meta(max_length=1024)]
 Hex = Annotated[str, Meta(pattern=r"\A[0-9a-f]*\Z", max_length=128)]
@@ -112,7 +122,7 @@ class Attempt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lives: tuple[Life, ...]
     spans: tuple[Span, ...]
     files: tuple[File, ...]
-    records: tuple[dict[str, Any], ...]
+    records: Annotated[tuple[dict[str, Any], ...], Meta(min_length=1, max_length=RECORDS_MAX)]
 
 
 class Bundle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -130,9 +140,9 @@ class Bundle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     format: Format
     kvairlock: Text
-    made_unix_s: Count
+    made_unix_s: Annotated[int, Meta(ge=0, lt=YEAR_10000_UNIX_S)]
     asked: Text
-    attempts: tuple[Attempt, ...]
+    attempts: Annotated[tuple[Attempt, ...], Meta(min_length=1, max_length=ATTEMPTS_MAX)]
     public_key: Hex
     signature: Hex
 
@@ -147,10 +157,13 @@ def write_bundle(bundle: Bundle, path: Path) -> None:
     """Write a bundle to a file, which is not there yet.
 
     Raises:
+        BundleBroken: It could not be read again: its request has more records than fit into one.
         FileExistsError: It is there.
     """
+    line = _line(bundle)
+    parsed(line, path.name)
     with path.open("xb") as file:
-        file.write(_line(bundle))
+        file.write(line)
 
 
 def read_bundle(path: Path, public_key: str = "") -> Bundle:
@@ -180,14 +193,29 @@ def parsed(data: bytes, name: str, public_key: str = "") -> Bundle:
         raise BundleBroken(f"{name} is no bundle, or was changed: {error}") from None
     if _line(bundle) != data:
         raise BundleBroken(f"{name} was changed: it is not written as bundles are")
-    if not all(is_record(record) for held in bundle.attempts for record in held.records):
-        raise BundleBroken(f"{name} is no bundle: it holds something that is no record")
     bare = msgspec.structs.replace(bundle, signature="")
     if not is_signed(_line(bare), bundle.signature, bundle.public_key):
         raise BundleBroken(f"{name} was changed: the signature does not verify")
     if public_key not in ("", bundle.public_key):
         raise BundleBroken(f"{name} is signed, but not by the key that was named")
+    for attempt in bundle.attempts:
+        _look_at(attempt, name)
     return bundle
+
+
+def _look_at(attempt: Attempt, name: str) -> None:
+    """Make sure that records are some, are about their request, and are not too much to judge."""
+    if not all(is_record(record) for record in attempt.records):
+        raise BundleBroken(f"{name} is no bundle: it holds something that is no record")
+    if not any(record.get("request") == attempt.request for record in attempt.records):
+        raise BundleBroken(f"{name} claims nothing: no record in it is about its request")
+    mentions = Counter(
+        (record["node"], record["incarnation"], page)
+        for record in attempt.records
+        for page in record.get("pages") or ()
+    )
+    if mentions.total() > PAGES_MAX or max(mentions.values(), default=0) > MENTIONS_MAX:
+        raise BundleBroken(f"{name} names more pages than a bundle may")
 
 
 def _line(bundle: Bundle) -> bytes:

@@ -6,7 +6,6 @@ all records did? If not, the bundle says so, and rests on its signature alone.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,9 +13,11 @@ from pathlib import Path
 import msgspec
 
 from kvairlock.audit import bundle
+from kvairlock.audit.blinding import Names, blinded
 from kvairlock.audit.bundle import Attempt
 from kvairlock.audit.explaining import Explanation, Record
-from kvairlock.audit.neighbours import Names, neighbours, own_records
+from kvairlock.audit.held_still import held
+from kvairlock.audit.neighbours import neighbours, repeated_writes
 from kvairlock.audit.rederiving import agrees, rederive
 from kvairlock.audit.report import Exposure
 from kvairlock.audit.tables import Evidence, files_of
@@ -37,7 +38,8 @@ def attempt_of(
     """
     names = Names(frozenset({told.verdict.request, told.verdict.tenant, *own}))
     place = {life.number: i for i, life in enumerate(told.lives)}
-    near = neighbours(evidence.records, told.records, names)
+    near = neighbours(evidence.records, told.records)
+    mine = [*told.records, *repeated_writes(evidence.records, told.records)]
     said = told.verdict
     attempt = Attempt(
         request=said.request,
@@ -56,7 +58,7 @@ def attempt_of(
             for s in told.spans
         ),
         files=tuple(_files(paths, told)),
-        records=tuple(_in_order([*own_records(told.records, names), *near])),
+        records=tuple(_in_order(blinded(mine, near, names))),
     )
     found = rederive(attempt)
     return msgspec.structs.replace(attempt, rederived=agrees(attempt, found))
@@ -77,6 +79,5 @@ def _files(paths: Sequence[Path], told: Explanation) -> Iterator[bundle.File]:
     for path in files_of(paths):
         segment = Segment.of(path.name)
         if segment is not None and (segment.node, segment.incarnation) in lives:
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            yield bundle.File(path.name, digest)
+            now = held(path)
+            yield bundle.File(Path(now.path).name, now.sha256)

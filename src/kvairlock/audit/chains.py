@@ -4,7 +4,7 @@
 
 Every column is a count or an extreme of numbers, so the pass needs little memory and gives the same
 on every engine. What lists of pages say is found out beside it, in `kvairlock.audit.tenures` and
-`kvairlock.audit.verdicts`.
+`kvairlock.audit.suspicions`.
 """
 
 from __future__ import annotations
@@ -83,10 +83,14 @@ SEEN = (
     "stood",
     "fell",
     "admitted",
+    "verdicts_refusing",
     "would_refuse",
     "answers",
 )
+PROVEN = tuple(str(fence) for fence in Fence if fence is not Fence.UNPROVEN)
+"""Fences that prove something; a word that nobody knows proves nothing."""
 
+_LIFE = {"node": "string", "incarnation": "string", "life": "int64", "place": "int64"}
 _FACTOR = 4
 _NUMBERS = {event: number for number, event in enumerate(EVENTS)}
 _EVENT_COUNTERS = Counters([f"{role}_{event}" for role in ROLES for event in COUNTED[role]])
@@ -112,7 +116,8 @@ def of_requests(records: Table, lives: Iterable[Life]) -> Table:
         for life in lives
     ]
     t = records.filter(records.request.notnull())
-    t = t.join(ibis.memtable(known), ["node", "incarnation"])
+    schema = ibis.schema(_LIFE)
+    t = t.join(ibis.memtable(known, schema=schema), ["node", "incarnation"])
     return t.join(ibis.memtable(_kinds()), ["event", "place"])
 
 
@@ -139,6 +144,11 @@ def _kinds() -> list[dict[str, Any]]:
 
 def _code(place: int, event: str) -> int:
     return _NUMBERS[event] * _FACTOR + place
+
+
+def proven(fence: Column) -> Column:
+    """Whether a fence is one that proves something; false where there is none."""
+    return fence.isin(PROVEN).fill_null(False)
 
 
 def is_a(told: Table, role: Role, event: str) -> Column:
@@ -193,7 +203,7 @@ def _extent(t: Table) -> dict[str, Column]:
 
 def _flags(t: Table) -> list[tuple[Column, dict[str, Column]]]:
     """What a record shows beside being there, by the kind of the record."""
-    proven = t.fence.isin(tuple(str(fence) for fence in Fence if fence is not Fence.UNPROVEN))
+    fenced = proven(t.fence)
     done, completed = t.status == "done", t.outcome == End.COMPLETED
     shown: dict[tuple[Role, str], dict[str, Column]] = {
         (Role.GATEWAY, "response_sent"): {
@@ -205,15 +215,18 @@ def _flags(t: Table) -> list[tuple[Column, dict[str, Column]]]:
         },
         (Role.PREFILL, "write_ended"): {"writes_done": done},
         (Role.PREFILL, "drain_began"): {"prefill_drains_began": ibis.literal(value=True)},
-        (Role.PREFILL, "drain_ended"): {"prefill_drains_proven": proven},
+        (Role.PREFILL, "drain_ended"): {"prefill_drains_proven": fenced},
         (Role.PREFILL, "pages_validated"): {
             "stood": t.outcome == "stood",
             "fell": t.outcome != "stood",
         },
-        (Role.DECODE, "window_fenced"): {"windows_proven": proven},
-        (Role.DECODE, "drain_ended"): {"drains_proven": proven},
+        (Role.DECODE, "window_fenced"): {"windows_proven": fenced},
+        (Role.DECODE, "drain_ended"): {"drains_proven": fenced},
         (Role.DECODE, "remote_read_ended"): {"remote_reads_done": done},
-        (Role.DECODE, "verdict"): {"admitted": t.outcome == "admitted"},
+        (Role.DECODE, "verdict"): {
+            "admitted": t.outcome == "admitted",
+            "verdicts_refusing": t.outcome != "admitted",
+        },
     }
     kinds = [(is_a(t, role, event), flags) for (role, event), flags in shown.items()]
     return [*kinds, (t.event == "would_refuse", {"would_refuse": ibis.literal(value=True)})]

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from ibis import Table
 
-from kvairlock.audit.beats import of_beats, relaxation, said_again
+from kvairlock.audit.beats import lands_direct, of_beats, relaxation, said_again
 from kvairlock.audit.broken import Broken
 from kvairlock.audit.losses import reaching
 from kvairlock.audit.numbering import (
@@ -27,7 +28,6 @@ from kvairlock.audit.numbering import (
     within,
 )
 from kvairlock.audit.spans import TO_THE_END, Gap, Life, Missing, Span
-from kvairlock.core.terms import LandingPolicy, Role
 
 MARKS = (
     "node_started",
@@ -122,7 +122,7 @@ def _of_life(
 ) -> Iterator[Span]:
     """What the numbers and clocks of a life say."""
     if life.first != 1:
-        yield a_span(0, TO_THE_END, Gap.EVENTS_LOST, f"1 to {life.first - 1} are missing")
+        yield a_span(1, life.first - 1, Gap.EVENTS_LOST, f"1 to {life.first - 1} are missing")
     if len({run["role"] for run in runs}) > 1:
         yield a_span(0, TO_THE_END, Gap.NUMBERS_REPEATED, "two roles under one name")
     for before, run in zip([None, *runs], runs, strict=False):
@@ -143,18 +143,7 @@ def _of_itself(life: Life, marks: list[Row], said: list[Row]) -> Iterator[Span]:
 
 def _by_marks(life: Life, marks: list[Row]) -> Iterator[Span]:
     """What a process has recorded once: its guards, drills, losses, its own books."""
-    starts = [mark for mark in marks if mark["event"] == "node_started"]
-    if len(starts) != 1 or starts[0]["guards_off"] is None or starts[0]["landing"] is None:
-        yield a_span(0, TO_THE_END, Gap.START_UNKNOWN)
-        return
-    if starts[0]["guards_off"]:
-        off = ", ".join(starts[0]["guards_off"])
-        yield a_span(0, TO_THE_END, Gap.GUARD_DISABLED, off)
-    if life.role == Role.DECODE and starts[0]["landing"] not in (
-        LandingPolicy.COPY,
-        LandingPolicy.SEAL,
-    ):
-        yield a_span(0, TO_THE_END, Gap.LANDING_DIRECT)
+    yield from _by_start(life, [mark for mark in marks if mark["event"] == "node_started"])
     yield from _relaxed(marks)
     for event, gap in (
         ("failpoint", Gap.FAILPOINT),
@@ -166,17 +155,32 @@ def _by_marks(life: Life, marks: list[Row]) -> Iterator[Span]:
         yield a_span(mark["sequence"], mark["sequence"], Gap.EVENTS_LOST)
 
 
+def _by_start(life: Life, starts: list[Row]) -> Iterator[Span]:
+    """What the start of a life says; one that is not on record is known by the first clean beat."""
+    if not starts:
+        yield a_span(0, life.first - 1, Gap.START_UNKNOWN)
+        return
+    start = starts[0]
+    if len(starts) > 1 or None in (start["guards_off"], start["landing"]):
+        yield a_span(0, TO_THE_END, Gap.START_UNKNOWN)
+    if start["guards_off"]:
+        yield a_span(0, TO_THE_END, Gap.GUARD_DISABLED, ", ".join(start["guards_off"]))
+    if lands_direct(life.role, start["landing"]):
+        yield a_span(0, TO_THE_END, Gap.LANDING_DIRECT)
+
+
 def _by(broken: Iterable[Broken], life: Life) -> Iterator[Span]:
-    """What files can't be believed of a life; seals that are not of one life concern all."""
+    """What files can't be believed of a life."""
     for file in broken:
-        if file.node == life.node and file.incarnation in (life.incarnation, ""):
-            yield a_span(0, TO_THE_END, file.gap, file.file)
+        if file.node == life.node and file.incarnation == life.incarnation:
+            detail = f"{file.file}: {file.reason}" if file.reason else file.file
+            yield a_span(0, TO_THE_END, file.gap, detail)
 
 
 def _relaxed(marks: list[Row]) -> Iterator[Span]:
     """Each statement of what is relaxed holds up to the next one."""
     stated = [m for m in marks if m["event"] in ("node_started", "guards_changed")]
-    for mark, after in zip(stated, [*stated[1:], None], strict=True):
+    for mark, after in zip_longest(stated, stated[1:]):
         since = 0 if mark["event"] == "node_started" else mark["sequence"]
         until = after["sequence"] if after else TO_THE_END
         if mark["relaxed"] is None:

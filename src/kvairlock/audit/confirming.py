@@ -9,6 +9,7 @@ those whose pages could be read. A digest that no name fits stays a digest, and 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +18,9 @@ from typing import Any
 import msgspec
 
 from kvairlock.audit.case_log import Act, CaseLog
-from kvairlock.audit.cases import Case, CaseWrong, read_case, unchanged
+from kvairlock.audit.cases import Case, CaseWrong, read_case
+from kvairlock.audit.held_still import unchanged
 from kvairlock.audit.joining import Digests, requests_by_digest, tenants_by_digest
-from kvairlock.runtime.secrets import write_private
 from kvairlock.wire.keys import Keyring
 
 INSUFFICIENT = "insufficient"
@@ -116,18 +117,15 @@ def confirm(
     """
     _check(asked)
     case, digest = read_case(folder)
-    log = CaseLog(folder, digest, ring)
-    unchanged(case)
-    log.add(Act.AUTHORISED, asked.authorised_by, asked.reason, asked.scope)
-    wanted = list(_wanted(case, asked.scope))
-    names = tenants_by_digest(digests, tenants)
-    known = requests_by_digest(digests, ids, frozenset(row.request for row in wanted))
-    rows = [_named(row, names, known) for row in wanted]
-    result = folder / f"result-{len(log)}.json"
-    data = _text(asked, digest, rows)
-    write_private(result, data)
-    sha256 = hashlib.sha256(data.encode()).hexdigest()
-    log.add(Act.JOINED, asked.authorised_by, asked.reason, asked.scope, result.name, sha256)
+    with CaseLog(folder, digest, ring) as log:
+        unchanged(case)
+        result = folder / log.next_result
+        said = (asked.authorised_by, asked.reason, asked.scope, result.name)
+        log.add(Act.AUTHORISED, *said)
+        rows = _joined(case, asked.scope, digests, tenants, ids)
+        data = _text(asked, digest, rows)
+        _write_new(result, data)
+        log.add(Act.JOINED, *said, hashlib.sha256(data.encode()).hexdigest())
     return Joined(
         result,
         len(rows),
@@ -140,6 +138,19 @@ def _check(asked: Authorisation) -> None:
     for name, text in (("--authorised-by", asked.authorised_by), ("--reason", asked.reason)):
         if not text.strip() or len(text) > TEXT_MAX:
             raise CaseWrong(f"{name} must say something, in at most {TEXT_MAX} characters")
+
+
+def _joined(
+    case: Case,
+    scope: Sequence[str],
+    digests: Digests,
+    tenants: Iterable[str],
+    ids: Iterable[str],
+) -> list[Row]:
+    wanted = list(_wanted(case, scope))
+    names = tenants_by_digest(digests, tenants)
+    known = requests_by_digest(digests, ids, frozenset(row.request for row in wanted))
+    return [_named(row, names, known) for row in wanted]
 
 
 def _wanted(case: Case, scope: Sequence[str]) -> Iterator[Row]:
@@ -173,3 +184,12 @@ def _text(asked: Authorisation, case_sha256: str, rows: Sequence[Row]) -> str:
         "requests": rows,
     }
     return msgspec.json.format(msgspec.json.encode(said), indent=1).decode() + "\n"
+
+
+def _write_new(path: Path, text: str) -> None:
+    """Write a file for its owner only, which is not there yet, and have it on disk."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())

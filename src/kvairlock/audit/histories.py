@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kvairlock.audit import plants
+from kvairlock.audit.conversations import Change, Conversation
 from kvairlock.audit.stories import answered, left, pulled, recomputed, shared, too_long
-from kvairlock.audit.synthetic import Change, Conversation, Row, Stack, Story
+from kvairlock.audit.synthetic import Row, Stack, Story
 from kvairlock.core.terms import LandingPolicy
 
 
@@ -52,8 +53,12 @@ INCIDENTS: dict[str, Incident] = {
         "usage_beyond_computed", plants.odd_records(response_sent=plants.put(generated_tokens=900))
     ),
     "an answer after a refusal": Incident("answered_after_refusal", plants.answer_after_refusal),
+    "an answer to who was turned away": Incident("answered_unread", plants.answer_of_a_refusal),
+    "an answer that nobody read for": Incident("answered_unread", plants.answer_without_read),
     "a prefix of another scope": Incident("prefix_across_scopes", plants.prefix_of_another_scope),
     "a read after the end": Incident("read_of_ended_generation", plants.read_after_end),
+    "a read when all was over": Incident("read_of_ended_generation", plants.read_long_after),
+    "a read before its ruling": Incident("read_before_verdict", plants.read_before_ruling),
     "a read of the next owner's pages": Incident("used_after_given_on", plants.read_after_next),
     "a page of two owners": Incident("two_owners", plants.read_after_next),
     "a generation that did not turn": Incident("generation_reused", plants.same_generation),
@@ -104,16 +109,17 @@ class History:
     requests: frozenset[str]
 
 
-def history(seed: int, *incidents: Incident, quiet: int = 12) -> History:
+def history(seed: int, *incidents: Incident, quiet: int = 12, pages: int = 256) -> History:
     """Play a history with some incidents among requests without any.
 
     Args:
         seed: What names are drawn from.
         incidents: What is planted; all must be possible with one landing policy.
         quiet: How many other requests there are, beside two that share a prefix.
+        pages: How many pages each pool has: of few, most are had by one request after another.
     """
     landing = incidents[0].landing if incidents else LandingPolicy.COPY
-    stack, planted = Stack(seed, landing=landing), plants.Planted()
+    stack, planted = Stack(seed, pages=pages, landing=landing), plants.Planted()
     stack.start()
     kinds = (answered, pulled, left, answered, too_long, recomputed)
     calm = [

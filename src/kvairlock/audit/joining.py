@@ -8,10 +8,11 @@ period to period, and those of the past can't be had: digests of earlier periods
 from __future__ import annotations
 
 import csv
-import json
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+import msgspec
 
 from kvairlock.core.errors import KvairlockError
 from kvairlock.wire.keys import Keyring
@@ -33,17 +34,17 @@ class Digests:
 
     Args:
         ring: The cluster's keys, which digest if there is no key of evidence.
-        evidence: The key of evidence, as its file has it.
+        evidence: The keys of evidence, as their files have them.
         now_unix_s: The time, up to which periods are tried.
     """
 
     def __init__(
-        self, ring: Keyring, evidence: Pseudonyms | None, now_unix_s: float | None = None
+        self, ring: Keyring, evidence: Iterable[Pseudonyms] = (), now_unix_s: float | None = None
     ) -> None:
         now = time.time() if now_unix_s is None else now_unix_s
         self._keys = [Pseudonyms(key) for key in ring.keys.values()]
-        if evidence is not None:
-            self._keys += _periods(evidence, now)
+        for first in evidence:
+            self._keys += _periods(first, now)
 
     def tenant(self, name: str) -> Iterator[str]:
         """Yield the digests of a tenant."""
@@ -98,13 +99,20 @@ def ids_in(path: Path, field: str) -> Iterator[str]:
     Raises:
         AccessLogWrong: A line is neither, or lacks the field.
     """
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = csv.DictReader(file) if path.suffix == ".csv" else _objects(path, file)
-        for number, row in enumerate(rows, 1):
+    number = 0
+    try:
+        for number, row in enumerate(_rows(path), 1):
             value = row.get(field)
             if not isinstance(value, str) or not value:
                 raise AccessLogWrong(f"{path}: entry {number} has no text in {field!r}")
             yield value
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise AccessLogWrong(f"{path}: entry {number + 1} can't be read: {error}") from None
+
+
+def _rows(path: Path) -> Iterator[dict[str, object]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        yield from csv.DictReader(file) if path.suffix == ".csv" else _objects(path, file)
 
 
 def _objects(path: Path, lines: Iterable[str]) -> Iterator[dict[str, object]]:
@@ -112,8 +120,8 @@ def _objects(path: Path, lines: Iterable[str]) -> Iterator[dict[str, object]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line) if len(line) <= LINE_BYTES_MAX else None
-        except ValueError:
+            row = msgspec.json.decode(line) if len(line) <= LINE_BYTES_MAX else None
+        except (msgspec.DecodeError, RecursionError):
             row = None
         if not isinstance(row, dict):
             raise AccessLogWrong(f"{path}: line {number} is no JSON object")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -15,6 +15,8 @@ from kvairlock.core.evidence import ENVELOPE, RENAMED
 from kvairlock.sink.columns import WIDE
 
 BATCH_RECORDS = 20_000
+LINE_BYTES_MAX = 16 * 2**20
+"""A record that lists a million pages with their generations is shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +44,9 @@ def convert(file: Path, part: Path) -> list[Unreadable]:
     bad = 0
     with file.open("rb") as lines, pq.ParquetWriter(part, WIDE) as writer:
         batch: list[dict[str, Any]] = []
-        for line in lines:
-            record = _parse(line)
+        for record in records_of(lines):
             if record is None:
-                bad += bool(line.strip())
+                bad += 1
                 continue
             batch.append(record)
             if len(batch) == BATCH_RECORDS:
@@ -55,11 +56,35 @@ def convert(file: Path, part: Path) -> list[Unreadable]:
     return [Unreadable(file.name, bad, "lines that are no record")] if bad else []
 
 
+def records_of(lines: BinaryIO, size_bytes: int | None = None) -> Iterator[dict[str, Any] | None]:
+    """Yield each line as a row of the wide table, None for one that is no record.
+
+    Args:
+        lines: JSON lines.
+        size_bytes: How much of them is meant, up to the last line that ends there; None is all.
+    """
+    read = 0
+    while line := lines.readline(LINE_BYTES_MAX):
+        read += len(line)
+        if size_bytes is not None and (read > size_bytes or not line.endswith(b"\n")):
+            return
+        if len(line) == LINE_BYTES_MAX and not line.endswith(b"\n"):
+            _pass_over(lines)
+        if line.strip():
+            yield _parse(line)
+
+
+def _pass_over(lines: BinaryIO) -> None:
+    """Read on to the end of a line that is longer than any record."""
+    while (rest := lines.readline(LINE_BYTES_MAX)) and not rest.endswith(b"\n"):
+        pass
+
+
 def _parse(line: bytes) -> dict[str, Any] | None:
     """Return a line as a row of the wide table, or None if a field is not of its type."""
     try:
-        record = json.loads(line)
-    except ValueError:
+        record = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if not isinstance(record, dict) or not set(ENVELOPE) <= set(record):
         return None

@@ -15,6 +15,17 @@ from kvairlock.audit.spans import Gap
 Column = Any
 
 _RELAXING = (Gap.GUARD_DISABLED, Gap.GUARD_RELAXED, Gap.START_UNKNOWN)
+_LOSING = (Gap.EVENTS_LOST, Gap.CLOSE_MISSING)
+
+
+def has_gap(t: Table, *gaps: Gap) -> Column:
+    """A process that it was on has a span of one of these kinds at that time."""
+    return (t.gaps & sum(1 << tuple(Gap).index(gap) for gap in gaps)) != 0
+
+
+def may_lack(t: Table) -> Column:
+    """Records of it may be lost: that one of them is not there tells nothing."""
+    return has_gap(t, *_LOSING) | is_on_two_lives(t)
 
 
 def was_read(t: Table) -> Column:
@@ -26,10 +37,56 @@ def was_read(t: Table) -> Column:
     )
 
 
+def was_answered(t: Table) -> Column:
+    """Its client got an answer."""
+    return t.answers > 0
+
+
+def was_served(t: Table) -> Column:
+    """It was read, or its client got an answer, whoever read."""
+    return was_read(t) | was_answered(t)
+
+
 def has_refused(t: Table) -> Column:
-    """Prefill refused it, or stated that it did not complete, and nobody else computed it."""
+    """Prefill refused it, or stated that it did not complete, and nobody else computed it.
+
+    That nobody did is only known if decode has ruled on what prefill left, or lost no record.
+    """
     refused = (t.receipts_refusing > 0) | (t.prefill_request_refused > 0)
-    return refused & ~is_recomputed(t)
+    known = (t.admitted > 0) | (t.decode_life.notnull() & ~may_lack(t))
+    return refused & ~_recomputing(t).fill_null(True) & known
+
+
+def has_read_after_refusal(t: Table) -> Column:
+    """Decode ruled against it, and neither ruled for it nor computed it itself."""
+    refused = (t.verdicts_refusing > 0) & (t.decode_verdict == t.verdicts_refusing)
+    return refused & (t.decode_range_computed == 0) & ~may_lack(t)
+
+
+def is_answered_unread(t: Table) -> Column:
+    """Its client got tokens, and the gateway let nobody generate them, or decode never did."""
+    unread = ~was_read(t) & (t.told_generated_tokens > 0)
+    ended = (t.decode_request_ended > 0) & (t.generated_tokens == 0)
+    return (unread & (is_turned_away(t) | ended) & ~may_lack(t)).fill_null(False)
+
+
+def is_turned_away(t: Table) -> Column:
+    """The gateway refused it, and it went nowhere."""
+    refused = (t.gateway_request_refused > 0) & (t.gateway_request_admitted == 0)
+    return refused & t.decode_life.isnull() & t.prefill_life.isnull()
+
+
+def has_read_early(t: Table) -> Column:
+    """It was read before the ruling, or the computing, that lets it be read."""
+    one_life = t.decode_life == t.decode_other_life
+    return (one_life & (t.read_seq < t.confirmed_seq)).fill_null(False)
+
+
+def has_read_late(t: Table) -> Column:
+    """It was read after every lease of it had ended, by numbers of one life."""
+    over = t.decode_drain_began == t.decode_pages_allocated
+    one_life = t.decode_life == t.decode_other_life
+    return one_life & over & (t.last_read_seq > t.began_seq) & ~may_lack(t)
 
 
 def is_told_too_much(t: Table) -> Column:
@@ -51,8 +108,7 @@ def is_untold(t: Table) -> Column:
 
 def is_relaxed(t: Table) -> Column:
     """Some guard did not enforce, or may not have: then a check that did not run tells nothing."""
-    bits = sum(1 << tuple(Gap).index(gap) for gap in _RELAXING)
-    return (t.gaps & bits) != 0
+    return has_gap(t, *_RELAXING)
 
 
 def is_on_two_lives(t: Table) -> Column:
@@ -201,6 +257,11 @@ def is_pulled(t: Table) -> Column:
 
 def is_recomputed(t: Table) -> Column:
     """Decode computed the whole prompt itself, into pages of a new lease."""
+    return _recomputing(t).fill_null(False)
+
+
+def _recomputing(t: Table) -> Column:
+    """The same, null where a figure is missing."""
     return (
         (t.decode_request_recomputed == 1)
         & (t.admitted == 0)
@@ -208,18 +269,16 @@ def is_recomputed(t: Table) -> Column:
         & (t.ranges_own == 1)
         & (t.recomputed_stop == t.prompt_tokens)
         & (t.computed_tokens <= t.recomputed_stop)
-    ).fill_null(False)
+    )
 
 
 def is_refused_unread(t: Table) -> Column:
-    """It was refused, or ended, before anything was read; what it had came back on evidence."""
-    at_gateway = (
-        (t.gateway_request_refused > 0)
-        & (t.gateway_request_admitted == 0)
-        & t.decode_life.isnull()
-        & t.prefill_life.isnull()
-    )
+    """It was refused, or ended, before anything was read; what it had came back on evidence.
+
+    And its client was told nothing that somebody must have read.
+    """
     on_decode = (t.gateway_request_admitted == 1) & ~has_no_end(t) & t.decode_life.notnull()
     figures = (t.decode_request_ended == 0) | (t.generated_tokens == 0)
-    unread = (~was_read(t) & figures & is_drained(t) & is_fenced(t)).fill_null(False)
-    return (at_gateway | on_decode) & unread
+    untold = (t.answers == 0) & (t.told_generated_tokens.fill_null(0) == 0)
+    unread = (~was_read(t) & figures & untold & is_drained(t) & is_fenced(t)).fill_null(False)
+    return (is_turned_away(t) | on_decode) & unread

@@ -6,52 +6,25 @@ other not yet there is what excludes the request, so these records have to be sh
     page 7:   [ another: lease 3 ]--drain | [ the request ]--drain | [ another: lease 9 ]
                 ^ from here on                                         ^ up to here
 
-What is shown of others is when they had *these* pages and how they gave them back. All names are
-replaced by digests that exist in one bundle only, and pages that the request did not have are left
-out, so that nobody can be followed from one bundle to the next, nor counted.
+Pages that the request did not have are left out. What else would tell whose the records are is
+taken off in `kvairlock.audit.blinding`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from ibis import Table
 
 from kvairlock.audit.explaining import Record, in_order
-from kvairlock.core.evidence import ENVELOPE, EVENTS, Sensitivity
 
-SHOWN = ("lease", "pages", "generations", "fence", "status")
-"""Fields of others' records that are kept; all others become null."""
 GIVEN = "pages_allocated"
 PAGED = (GIVEN, "drain_began", "drain_ended", "read_started", "read_ended", "write_ended")
 FENCED = "window_fenced"
-SOMEBODY = "another tenant or request"
+REPEATED = "write_repeated"
 
 Life = tuple[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Names:
-    """Digests of one bundle, which nobody can join with anything else.
-
-    Args:
-        own: Digests that stay as they are: the request's own.
-        key: What the others are digested with; it is never written anywhere.
-    """
-
-    own: frozenset[str]
-    key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
-
-    def of(self, digest: str) -> str:
-        """Return what stands for a digest in this bundle."""
-        if digest in self.own:
-            return digest
-        return hmac.new(self.key, digest.encode(), hashlib.sha256).hexdigest()[:24]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,32 +40,38 @@ class Reach:
     until: int
 
 
-def own_records(records: Iterable[Record], names: Names) -> list[Record]:
-    """Return a request's records, in which digests of others are replaced."""
-    return [_renamed(record, names) for record in records]
-
-
-def neighbours(records: Table, own: Sequence[Record], names: Names) -> list[Record]:
+def neighbours(records: Table, own: Sequence[Record]) -> list[Record]:
     """Return what is on record of others who had a request's pages right before and after it.
 
     Args:
         records: The wide table.
         own: The request's own records.
-        names: How others are called.
     """
     found: list[Record] = []
     for life in sorted({(record["node"], record["incarnation"]) for record in own}):
         mine = [r for r in own if (r["node"], r["incarnation"]) == life and r.get("pages")]
         if mine:
-            found += _of_life(_on(records, life), mine, names)
+            found += _of_life(_on(records, life), mine)
     return found
+
+
+def repeated_writes(records: Table, own: Iterable[Record]) -> list[Record]:
+    """Return what is on record of writes that ran again into windows of a request.
+
+    Args:
+        records: The wide table.
+        own: The request's own records; these name no request, and are its own all the same.
+    """
+    windows = {record["window"] for record in own if record["event"] == "window_granted"}
+    again = records.filter((records.event == REPEATED) & records.window.isin(tuple(windows)))
+    return in_order(again) if windows else []
 
 
 def _on(records: Table, life: Life) -> Table:
     return records.filter((records.node == life[0]) & (records.incarnation == life[1]))
 
 
-def _of_life(records: Table, mine: Sequence[Record], names: Names) -> list[Record]:
+def _of_life(records: Table, mine: Sequence[Record]) -> list[Record]:
     request = mine[0]["request"]
     others = records.filter((records.request != request) & records.event.isin((*PAGED, FENCED)))
     given = others.filter(others.event == GIVEN).select("sequence", "pages", "generations")
@@ -103,7 +82,7 @@ def _of_life(records: Table, mine: Sequence[Record], names: Names) -> list[Recor
     shown = [cut for record in near if (cut := _cut(record, reach))]
     concerned = {record["request"] for record in shown}
     fences = [r for r in near if r["event"] == FENCED and r["request"] in concerned]
-    return [_blinded(record, names) for record in (*shown, *fences)]
+    return [*shown, *fences]
 
 
 def _reach(given: Iterable[Record], mine: Iterable[Record]) -> dict[int, Reach]:
@@ -161,23 +140,3 @@ def _cut(record: Record, reach: dict[int, Reach]) -> Record | None:
         return None
     lists = [name for name in ("pages", "generations") if record.get(name)]
     return record | {name: [record[name][i] for i in kept] for name in lists}
-
-
-def _blinded(record: Record, names: Names) -> Record:
-    """Return a record of another of which only what matters is left."""
-    kept = (*ENVELOPE, *SHOWN)
-    blind = {name: value if name in kept else None for name, value in record.items()}
-    return {**blind, "tenant": names.of(SOMEBODY), "request": names.of(record["request"])}
-
-
-def _renamed(record: Record, names: Names) -> Record:
-    fields = EVENTS[record["event"]]
-    return {
-        name: names.of(value) if _is_other(fields, name, value) else value
-        for name, value in record.items()
-    }
-
-
-def _is_other(fields: dict[str, Any], name: str, value: object) -> bool:
-    pseudonym = name in fields and fields[name].sensitivity is Sensitivity.PSEUDONYM
-    return pseudonym and isinstance(value, str) and bool(value)

@@ -14,7 +14,8 @@ forgery; that is what chains of files are for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any
 
 import ibis
@@ -77,39 +78,61 @@ def is_plain(run: Row) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """The records of one run, in order of their numbers; clocks in nanoseconds."""
+    """Where a record of one run does not follow the one before as it should, in order.
 
+    Args:
+        before: Number of the record before.
+        sequence: Number of the record.
+        waited_ns: Time between the two, by the boot-time clock.
+        apart_ns: By how much the two clocks moved apart between them.
+    """
+
+    before: NDArray[np.int64]
     sequence: NDArray[np.int64]
-    boot_ns: NDArray[np.int64]
-    offset_ns: NDArray[np.int64]
+    waited_ns: NDArray[np.int64]
+    apart_ns: NDArray[np.int64]
+
+
+_COMPARED = tuple(field.name for field in fields(Detail))
 
 
 def detail_of(records: Table, runs: Iterable[Row]) -> dict[tuple[str, str, int], Detail]:
-    """Fetch the numbers and clocks of runs that have to be looked at one record at a time."""
+    """Look at runs one record at a time; of what is as it should be nothing leaves the engine."""
     keys = sorted({(run["node"], run["incarnation"], run["run"]) for run in runs})
     if not keys:
         return {}
-    wanted = ibis.memtable(
-        [dict(zip(("node", "incarnation", "run"), key, strict=True)) for key in keys]
-    )
-    t = records.mutate(run=records.sequence // RUN_RECORDS)
-    t = t.semi_join(wanted, ["node", "incarnation", "run"])
-    fields = t.select("node", "incarnation", "run", "sequence", "at_unix_ns", "at_boot_ns")
-    found = fields.order_by("node", "incarnation", "sequence").to_pyarrow()
-    sequence, unix_ns, boot_ns = (
-        found[name].to_numpy() for name in ("sequence", "at_unix_ns", "at_boot_ns")
-    )
-    names = list(
-        zip(*(found[name].to_pylist() for name in ("node", "incarnation", "run")), strict=True)
-    )
-    starts = [i for i, name in enumerate(names) if i == 0 or names[i - 1] != name]
-    ends = [*starts[1:], len(names)]
+    names = ("node", "incarnation", "run")
+    wanted = ibis.memtable([dict(zip(names, key, strict=True)) for key in keys])
+    t = records.mutate(run=records.sequence // RUN_RECORDS).semi_join(wanted, names)
+    found = _odd(t).order_by("node", "incarnation", "sequence").to_pyarrow()
+    place = {name: found[name].combine_chunks().dictionary_encode() for name in names}
+    codes = [place[name].indices.to_numpy() for name in names]
+    changes = np.any([np.diff(code, prepend=-1) != 0 for code in codes], axis=0)
+    starts = np.flatnonzero(changes).tolist()
+    columns = [found[name].to_numpy() for name in _COMPARED]
     return {
-        names[start]: Detail(
-            sequence[start:end], boot_ns[start:end], unix_ns[start:end] - boot_ns[start:end]
+        tuple(found[name][start].as_py() for name in names): Detail(
+            *(column[start:end] for column in columns)
         )
-        for start, end in zip(starts, ends, strict=True)
+        for start, end in pairwise([*starts, len(found)])
     }
+
+
+def _odd(t: Table) -> Table:
+    """Compare each record with the one before it of its run; keep what is odd."""
+    own = ibis.window(group_by=("node", "incarnation", "run"), order_by=("sequence", "at_boot_ns"))
+    offset_ns = t.at_unix_ns - t.at_boot_ns
+    t = t.select(
+        "node",
+        "incarnation",
+        "run",
+        "sequence",
+        before=t.sequence.lag().over(own),
+        waited_ns=t.at_boot_ns - t.at_boot_ns.lag().over(own),
+        apart_ns=(offset_ns - offset_ns.lag().over(own)).abs(),
+    )
+    late = (t.waited_ns > SILENCE_NS_MAX) | (t.waited_ns < 0)
+    return t.filter((t.sequence != t.before + 1) | late | (t.apart_ns > CLOCK_STEP_NS_MAX))
 
 
 def a_span(since: int, until: int, gap: Gap, detail: str = "", route: str = "") -> Span:
@@ -144,22 +167,22 @@ def _drift_ns_max(elapsed_ns: int) -> int:
 
 
 def within(detail: Detail) -> Iterator[Span]:
-    """Compare each record of a run with the one before it."""
-    steps, waits_ns = np.diff(detail.sequence), np.diff(detail.boot_ns)
-    apart_ns = np.abs(np.diff(detail.offset_ns))
-    allowed_ns = CLOCK_STEP_NS_MAX + np.maximum(waits_ns, 0) * SLEW_PPM_MAX // 10**6
+    """Say what it means that records of a run do not follow each other as they should."""
+    steps = detail.sequence - detail.before
+    allowed_ns = CLOCK_STEP_NS_MAX + np.maximum(detail.waited_ns, 0) * SLEW_PPM_MAX // 10**6
     gaps = np.flatnonzero(steps > 1)
     if len(gaps):
         # One loss from the first to the last: what is between two of one run is too little.
         missing = int((steps[gaps] - 1).sum())
-        yield _lost(_pair(detail, gaps[0])[0] + 1, _pair(detail, gaps[-1])[1] - 1, missing)
+        yield _lost(int(detail.before[gaps[0]]) + 1, int(detail.sequence[gaps[-1]]) - 1, missing)
     for i in np.flatnonzero(steps < 1)[:1]:
         yield a_span(int(detail.sequence[i]), TO_THE_END, Gap.NUMBERS_REPEATED)
-    for i in np.flatnonzero(waits_ns > SILENCE_NS_MAX):
-        yield a_span(*_pair(detail, i), Gap.SILENT, f"{int(waits_ns[i]) // 10**9} s")
-    for i in np.flatnonzero((apart_ns > allowed_ns) | (waits_ns < 0)):
-        yield a_span(*_pair(detail, i), Gap.CLOCK_STEPPED, f"{int(apart_ns[i]) // 10**6} ms")
+    for i in np.flatnonzero(detail.waited_ns > SILENCE_NS_MAX):
+        yield a_span(*_pair(detail, i), Gap.SILENT, f"{int(detail.waited_ns[i]) // 10**9} s")
+    for i in np.flatnonzero((detail.apart_ns > allowed_ns) | (detail.waited_ns < 0)):
+        apart_ms = int(detail.apart_ns[i]) // 10**6
+        yield a_span(*_pair(detail, i), Gap.CLOCK_STEPPED, f"{apart_ms} ms")
 
 
 def _pair(detail: Detail, i: np.signedinteger[Any]) -> tuple[int, int]:
-    return int(detail.sequence[i]), int(detail.sequence[i + 1])
+    return int(detail.before[i]), int(detail.sequence[i])

@@ -10,9 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvairlock.audit.conversations import Change, Conversation
 from kvairlock.audit.stories import answered, finish, pulled, shared
-from kvairlock.audit.synthetic import Change, Conversation, Lease, Row, Stack, Story
+from kvairlock.audit.synthetic import Lease, Row, Stack, Story
 from kvairlock.core.terms import Fence
+
+_OVER = {"asked": 120, "limit": 64, "limit_name": "context_window"}
 
 
 @dataclass(slots=True)
@@ -78,6 +81,36 @@ def read_after_end(stack: Stack, planted: Planted) -> Story:
     it.read("read_ended")
     it.free(it.decode, it.lease)
     it.respond()
+
+
+def read_long_after(stack: Stack, planted: Planted) -> Story:
+    """A page table that is stale: everything is over, and a step still reads."""
+    it = Conversation(stack)
+    planted.affected.add(it.request)
+    yield from answered(it)
+    it.read("read_ended")
+
+
+def read_before_ruling(stack: Stack, planted: Planted) -> Story:
+    """Decode begins to read before it has ruled on what landed."""
+    it, former = Conversation(stack), Conversation(stack)
+    planted.affected.add(it.request)
+    planted.met.add((it.request, former.request))
+    yield from answered(former)
+    it.decode.free.rotate(len(former.lease.pages))
+    it.enter()
+    it.reserve()
+    yield
+    it.grant()
+    it.compute()
+    it.read()
+    it.write()
+    it.state()
+    it.judge()
+    it.fence()
+    it.settle()
+    yield
+    finish(it)
 
 
 def read_after_next(stack: Stack, planted: Planted) -> Story:
@@ -206,6 +239,27 @@ def answer_after_refusal(stack: Stack, planted: Planted) -> Story:
     it.fence()
     it.end("peer_rejected", read=False)
     it.drain(it.decode, it.lease, "peer_rejected")
+    it.respond()
+
+
+def answer_of_a_refusal(stack: Stack, planted: Planted) -> Story:
+    """The gateway refuses, and its client gets an answer all the same."""
+    it = Conversation(stack)
+    planted.affected.add(it.request)
+    it.say(it.gateway, "request_refused", stage="gateway", reason="context_length", **_OVER)
+    it.respond()
+    yield
+
+
+def answer_without_read(stack: Stack, planted: Planted) -> Story:
+    """A request that ended before anything was read, and whose client got an answer."""
+    it = Conversation(stack)
+    planted.affected.add(it.request)
+    it.enter()
+    it.reserve()
+    yield
+    it.end("cancelled", read=False)
+    it.drain(it.decode, it.lease, "cancelled")
     it.respond()
 
 

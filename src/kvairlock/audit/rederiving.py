@@ -6,11 +6,12 @@ taken as they are stated. Everything else is done as in an audit of all records.
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
 import pyarrow as pa
-from ibis.backends import BaseBackend
 
 from kvairlock.audit.auditing import audit
 from kvairlock.audit.bundle import Attempt, BundleBroken
@@ -24,12 +25,11 @@ TABLE = "bundle"
 MEMORY_MAX = "500MB"
 
 
-def rederive(attempt: Attempt, engine: BaseBackend | None = None) -> Verdict:
+def rederive(attempt: Attempt) -> Verdict:
     """Return what the rules make of one attempt, from its records in a bundle.
 
     Args:
         attempt: The attempt.
-        engine: What computes; one in this process if left out.
 
     Raises:
         BundleBroken: The records can't be read, or say nothing of the request.
@@ -39,9 +39,11 @@ def rederive(attempt: Attempt, engine: BaseBackend | None = None) -> Verdict:
         covered = Completeness(_lives(attempt), _spans(attempt), ())
     except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as error:
         raise BundleBroken(f"records of the bundle can't be read: {error}") from None
-    engine = engine or embedded(MEMORY_MAX, threads=1)
-    records = engine.create_table(TABLE, table, overwrite=True)
-    verdict = audit(evidence_of(records), covered).of(attempt.request)
+    with TemporaryDirectory(prefix="kvairlock-bundle-") as spill:
+        engine = embedded(MEMORY_MAX, threads=1, spill=Path(spill))
+        records = engine.create_table(TABLE, table)
+        verdict = audit(evidence_of(records), covered).of(attempt.request)
+        engine.disconnect()
     if verdict is None:
         raise BundleBroken("no record of the bundle is about its request")
     return verdict

@@ -13,18 +13,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from kvairlock.audit.broken import Seals
 from kvairlock.audit.chains import ROLES
 from kvairlock.audit.completeness import Completeness
 from kvairlock.audit.lines import Unreadable
 from kvairlock.audit.rule import Grade, Rule
-from kvairlock.audit.rules import AFFECTED, RULES
+from kvairlock.audit.rules import AFFECTING, RULES
 from kvairlock.audit.spans import Life, Missing, Span
 from kvairlock.audit.tables import Evidence
 from kvairlock.core.terms import Role
 
-_AFFECTING = (1 << len(AFFECTED)) - 1
+ORDER = [("since_unix_ns", "ascending"), ("request", "ascending")]
+"""Requests are listed by the time at which they began."""
 
 
 class Class(StrEnum):
@@ -127,15 +129,8 @@ class Report:
 
     def counts(self) -> dict[Class, int]:
         """How many requests there are of each class."""
-        reasons = self.classified["reasons"].to_numpy()
-        affected = int(np.count_nonzero(reasons & _AFFECTING))
-        excluded = int(np.count_nonzero(reasons == 0))
-        insufficient = len(reasons) - affected - excluded
-        return {
-            Class.AFFECTED: affected,
-            Class.INSUFFICIENT: insufficient,
-            Class.EXCLUDED: excluded,
-        }
+        masks = masks_of(self.classified["reasons"].to_numpy())
+        return {name: int(np.count_nonzero(mask)) for name, mask in masks.items()}
 
     def by_reason(self) -> dict[str, int]:
         """For how many requests each rule fired; rules that did not are left out."""
@@ -170,10 +165,7 @@ class Report:
             classes: Which; all if none is given.
         """
         wanted = classes or tuple(Class)
-        order = pc.sort_indices(
-            self.classified, [("since_unix_ns", "ascending"), ("request", "ascending")]
-        )
-        rows = self.classified.take(order)
+        rows = self.classified.take(pc.sort_indices(self.classified, ORDER))
         reasons = rows["reasons"].to_numpy()
         chosen = [i for i, mask in enumerate(reasons.tolist()) if class_of(mask) in wanted]
         for row in rows.take(pa.array(chosen, pa.int64())).to_pylist():
@@ -213,14 +205,24 @@ class Report:
 
 def class_of(reasons: int) -> Class:
     """Return the class of a request, from the bits of the rules that fired."""
-    if reasons & _AFFECTING:
+    if reasons & AFFECTING:
         return Class.AFFECTED
     return Class.INSUFFICIENT if reasons else Class.EXCLUDED
 
 
+def masks_of(reasons: NDArray[np.int64]) -> dict[Class, NDArray[np.bool_]]:
+    """Return for each class which of many requests are of it; the same as `class_of` of each."""
+    affected, fired = (reasons & AFFECTING) != 0, reasons != 0
+    return {
+        Class.AFFECTED: affected,
+        Class.INSUFFICIENT: fired & ~affected,
+        Class.EXCLUDED: ~fired,
+    }
+
+
 def fired_by(reasons: int) -> tuple[Rule, ...]:
     """Return the rules whose bits are set; of an affected request those that make it so."""
-    counted = reasons & _AFFECTING or reasons
+    counted = reasons & AFFECTING or reasons
     return tuple(rule for place, rule in enumerate(RULES) if counted >> place & 1)
 
 

@@ -14,6 +14,8 @@ from kvairlock.audit.spans import Gap
 from kvairlock.audit.suspicions import Fact
 
 Column = Any
+Fires = Callable[[Table], Column]
+"""Says of each request whether a rule fires."""
 
 
 class Finding(StrEnum):
@@ -52,41 +54,41 @@ class Rule:
     finding: Finding
     grade: Grade
     needs: tuple[str, ...]
-    fires: Callable[[Table], Column]
+    fires: Fires
 
 
 def affected(
-    name: str, finds: str, grade: Grade, needs: str, fires: Callable[[Table], Column]
+    name: str,
+    finds: str,
+    grade: Grade,
+    needs: str,
+    fires: Fires,
+    *,
+    of: Fires = links.was_read,
 ) -> Rule:
-    """Return a rule that finds a request affected, if it was read."""
+    """Return a rule that finds a request affected, if it was read, or `of` says else whose."""
 
-    def read_and(t: Table) -> Column:
-        return links.was_read(t) & fires(t)
+    def both(t: Table) -> Column:
+        return of(t) & fires(t)
 
-    return Rule(name, finds, Finding.AFFECTED, grade, tuple(needs.split()), read_and)
-
-
-def answered_though(name: str, finds: str, needs: str, fires: Callable[[Table], Column]) -> Rule:
-    """Return a rule that finds a request affected if its client got an answer, whoever read."""
-
-    def answered_and(t: Table) -> Column:
-        return (t.answers > 0) & fires(t)
-
-    needed = tuple(needs.split())
-    return Rule(name, finds, Finding.AFFECTED, Grade.OBSERVED, needed, answered_and)
+    return Rule(name, finds, Finding.AFFECTED, grade, tuple(needs.split()), both)
 
 
-def lacks(name: str, finds: str, needs: str, fires: Callable[[Table], Column]) -> Rule:
+def lacks(name: str, finds: str, needs: str, fires: Fires) -> Rule:
     """Return a rule that finds evidence insufficient."""
     return Rule(name, finds, Finding.INSUFFICIENT, Grade.INFERRED, tuple(needs.split()), fires)
 
 
-def of_fact(fact: Fact) -> Callable[[Table], Column]:
+def of_fact(fact: Fact) -> Fires:
     """Fire if pages say so."""
     return lambda t: (t.facts & int(fact)) != 0
 
 
-def of_gap(gap: Gap) -> Callable[[Table], Column]:
+def of_gap(gap: Gap) -> Fires:
     """Fire if a process that it was on has such a span at that time."""
-    bit = 1 << tuple(Gap).index(gap)
-    return lambda t: (t.gaps & bit) != 0
+    return lambda t: links.has_gap(t, gap)
+
+
+def numbered_once(fires: Fires) -> Fires:
+    """Fire only if no number is there twice: what is counted, paired or ordered rests on them."""
+    return lambda t: fires(t) & ~links.has_gap(t, Gap.NUMBERS_REPEATED)

@@ -12,12 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kvairlock.audit.report import Class, Report, Verdict
+from kvairlock.audit.report import ORDER, Class, Report, Verdict, masks_of
 from kvairlock.audit.rule import Rule
-from kvairlock.audit.rules import AFFECTED, RULES
-
-_AFFECTING = (1 << len(AFFECTED)) - 1
-_ORDER = [("since_unix_ns", "ascending"), ("request", "ascending")]
+from kvairlock.audit.rules import RULES
 
 
 def of_class(report: Report, wanted: Class) -> pa.Table:
@@ -27,13 +24,7 @@ def of_class(report: Report, wanted: Class) -> pa.Table:
         report: Of an audit.
         wanted: Which class.
     """
-    reasons = report.classified["reasons"].to_numpy()
-    affected, fired = (reasons & _AFFECTING) != 0, reasons != 0
-    masks = {
-        Class.AFFECTED: affected,
-        Class.INSUFFICIENT: fired & ~affected,
-        Class.EXCLUDED: ~fired,
-    }
+    masks = masks_of(report.classified["reasons"].to_numpy())
     return report.classified.filter(pa.array(masks[wanted]))
 
 
@@ -45,7 +36,7 @@ def first_of(report: Report, requests: pa.Table, count: int) -> Iterator[Verdict
         requests: Some rows of its `classified`.
         count: How many at most.
     """
-    first = pc.select_k_unstable(requests, k=count, sort_keys=_ORDER)
+    first = pc.select_k_unstable(requests, k=count, sort_keys=ORDER)
     return replace(report, classified=requests.take(first)).verdicts()
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from kvairlock.audit.synthetic import Conversation, Story
+from kvairlock.audit.conversations import Conversation
+from kvairlock.audit.synthetic import Story
 from kvairlock.core.terms import Fence
 
 EVICTED = "evicted"

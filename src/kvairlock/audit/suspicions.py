@@ -149,6 +149,7 @@ def _uses(told: Table) -> Table:
 
 def _of_pairs(t: Table, direct: tuple[int, ...]) -> list[Table]:
     """Say what it means for each of two owners that the first was not provably gone."""
+    t = t.filter(t.other.isnull() | (t.other != t.request))
     used = t.used.fill_null(False)
     still = used | (t.ended_seq > t.given_seq).fill_null(False)
     late = t.life.isin((-1, *direct)) & (t.fenced_seq > t.given_seq).fill_null(False)

@@ -22,13 +22,16 @@ import pyarrow.parquet as pq
 from ibis import Table
 from ibis.backends import BaseBackend
 
-from kvairlock.audit.broken import NO_SEALS, SUFFIXES, Seals, seals_of
+from kvairlock.audit.broken import NO_SEALS, SUFFIXES, Seals, sealings, seals_of
+from kvairlock.audit.inside import Lives, lives_in, only, together
 from kvairlock.audit.lines import Unreadable, convert
-from kvairlock.audit.spans import Gap
 from kvairlock.core.errors import KvairlockError
 from kvairlock.core.evidence import ENVELOPE, EVENTS, SCHEMAS_READ
 from kvairlock.sink import reading
+from kvairlock.sink.chain import FileState
 from kvairlock.sink.columns import WIDE
+from kvairlock.sink.naming import Segment
+from kvairlock.sink.seal_lines import sha256_of
 from kvairlock.wire.keys import Keyring
 
 BEARING = ("tenant", "request", "lease", "pages", "generations")
@@ -96,27 +99,60 @@ def open_evidence(
     Raises:
         EvidenceUnusable: A path does not exist, or there is no evidence in any of them.
     """
-    named = list(paths)
-    files = list(files_of(named))
+    named = list(dict.fromkeys(path.resolve() for path in paths))
+    files = files_of(named)
     if not files:
         raise EvidenceUnusable("there is no evidence in what was named: no .parquet, no .jsonl")
-    seals = seals_of(named, ring)
-    altered = {file.file for file in seals.broken if file.gap is Gap.FILE_ALTERED}
+    rows = sealings(named, ring)
+    altered = {row.file for row in rows if row.state is FileState.ALTERED}
+    others = {row.file for row in rows if row.state is not FileState.SEALED}
+    vouched = {row.file for row in rows if ring is not None} - others
     believed = [file for file in files if file.name not in altered]
     if not believed:
         raise EvidenceUnusable("every file that was named is altered: none of them can be believed")
     unreadable = [
         Unreadable(name, 0, "the file is not what was sealed") for name in sorted(altered)
     ]
-    parts = []
+    parts, inside = [], dict[str, Lives]()
     for number, file in enumerate(believed):
-        part = file
-        if file.suffix == ".jsonl":
-            part = working / f"{number}-{file.stem}.parquet"
-            unreadable += convert(file, part)
+        part, bad = _part(file, working / f"{number}-{file.stem}.parquet")
+        if file.name not in vouched:
+            held = _inside(part)
+            inside[file.name] = together(inside.get(file.name, {}), held)
+            part, foreign = _own(file, part, held, working / f"{number}-own.parquet")
+            bad += foreign
         parts.append(part)
+        unreadable += bad
     opened = evidence_of(_widen(parts, engine), len(files), unreadable)
-    return replace(opened, seals=seals)
+    return replace(opened, seals=seals_of(rows, inside, keyed=ring is not None))
+
+
+def _part(file: Path, into: Path) -> tuple[Path, list[Unreadable]]:
+    """Return a file as Parquet, and what of it is no record."""
+    if file.suffix == reading.PARQUET:
+        return file, []
+    try:
+        return into, convert(file, into)
+    except FileNotFoundError:  # it was sealed since it was listed
+        return file.with_suffix(reading.PARQUET), []
+
+
+def _inside(part: Path) -> Lives:
+    try:
+        return lives_in(part)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise EvidenceUnusable(f"{part.name} can't be read: {error}") from error
+
+
+def _own(file: Path, part: Path, held: Lives, into: Path) -> tuple[Path, list[Unreadable]]:
+    """Leave out what a file holds of other lives than the one that it is named after."""
+    segment = Segment.of(file.name)
+    own = (segment.node, segment.incarnation) if segment and segment.number else None
+    others = sum(inside.records for life, inside in held.items() if own not in (None, life))
+    if own is None or not others:
+        return part, []
+    reason = "records of another life than the one that the file is named after"
+    return only(part, own, into), [Unreadable(file.name, others, reason)]
 
 
 def evidence_of(wide: Table, files: int = 1, unreadable: Iterable[Unreadable] = ()) -> Evidence:
@@ -133,21 +169,32 @@ def evidence_of(wide: Table, files: int = 1, unreadable: Iterable[Unreadable] = 
     return Evidence(records, files, (*unreadable, *unknown))
 
 
-def files_of(paths: Iterable[Path]) -> Iterator[Path]:
-    """Yield the files of evidence in what was named.
+def files_of(paths: Iterable[Path]) -> list[Path]:
+    """Return the files of evidence in what was named, each once, copies of it left out.
 
     Raises:
         EvidenceUnusable: A path does not exist.
     """
-    for path in paths:
-        if path.is_dir():
-            inside = {found.parent for found in path.rglob("*") if found.suffix in SUFFIXES}
-            for folder in sorted(inside):
-                yield from reading.files(folder)
-        elif path.is_file():
-            yield path
-        else:
-            raise EvidenceUnusable(f"{path} does not exist")
+    named: dict[str, list[Path]] = {}
+    for file in dict.fromkeys(file.resolve() for path in paths for file in _files_in(path)):
+        named.setdefault(file.name, []).append(file)
+    return [file for alike in named.values() for file in _different(alike)]
+
+
+def _files_in(path: Path) -> Iterator[Path]:
+    if path.is_dir():
+        inside = {found.parent for found in path.rglob("*") if found.suffix in SUFFIXES}
+        for folder in sorted(inside):
+            yield from reading.files(folder)
+    elif path.is_file():
+        yield path
+    else:
+        raise EvidenceUnusable(f"{path} does not exist")
+
+
+def _different(alike: list[Path]) -> Iterable[Path]:
+    """Leave out copies among files of one name."""
+    return alike if len(alike) == 1 else {sha256_of(file): file for file in alike}.values()
 
 
 def _widen(parts: Sequence[Path], engine: BaseBackend) -> Table:

@@ -14,10 +14,10 @@ from typing import Any
 import ibis
 from ibis import Table
 
-from kvairlock.audit.chains import ROLES, is_a
+from kvairlock.audit.chains import ROLES, is_a, proven
 from kvairlock.core.checks import CheckPolicy
 from kvairlock.core.guards import Guard
-from kvairlock.core.terms import Fence, Role
+from kvairlock.core.terms import Role
 
 DEMANDED = (
     Guard.OUTCOME,
@@ -53,8 +53,8 @@ def ends(moved: Table) -> Table:
         moved: What `moves` returns.
     """
     t = moved.filter(moved.event == "drain_ended")
-    proven = (t.fence.notnull() & (t.fence != Fence.UNPROVEN)).fill_null(False)
-    return t.select("life", "lease", "request", "pages", ended_seq=t.sequence, proven=proven)
+    fenced = proven(t.fence)
+    return t.select("life", "lease", "request", "pages", ended_seq=t.sequence, proven=fenced)
 
 
 def tenures(moved: Table) -> Table:

@@ -8,20 +8,28 @@ generations go on where it ended, requests and windows get names of their own.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from kvairlock.audit.conversations import Conversation
 from kvairlock.audit.stories import answered, left, recomputed, too_long
-from kvairlock.audit.synthetic import Conversation, Process, Row, Stack, Story
+from kvairlock.audit.synthetic import BOOTED_UNIX_NS, Process, Row, Stack, Story
+from kvairlock.runtime.evidence_settings import Format
 from kvairlock.sink.columns import WIDE
+from kvairlock.sink.naming import Segment
+from kvairlock.sink.seal_lines import Act, Content, sha256_of
+from kvairlock.sink.seals import Seals
+from kvairlock.wire.keys import KEY_BYTES, Keyring
 
 SEGMENT_RECORDS = 1_000_000
 GROUP_RECORDS = 100_000
@@ -55,13 +63,14 @@ class Block:
     turned: Integers
 
 
-def write_history(folder: Path, records: int, seed: int = 0) -> int:
-    """Write a history without incidents as Parquet, about as large as wanted.
+def write_history(folder: Path, records: int, seed: int = 0, slower: int = 1) -> int:
+    """Write a history without incidents as Parquet, sealed, about as large as wanted.
 
     Args:
         folder: Where the files go: one for each process and million records.
         records: How many records there should be, at least.
         seed: What names are drawn from.
+        slower: How often as long everything takes.
 
     Returns:
         How many records there are.
@@ -71,7 +80,7 @@ def write_history(folder: Path, records: int, seed: int = 0) -> int:
     blocks = play_block(stack, seed)
     copies = -(-records // sum(block.table.num_rows for block in blocks))
     stack.close()
-    return sum(_write_process(folder, block, copies) for block in blocks)
+    return sum(_write_process(folder, block, copies, slower) for block in blocks)
 
 
 def play_block(stack: Stack, seed: int) -> list[Block]:
@@ -114,26 +123,60 @@ def _block(
     )
 
 
-def _write_process(folder: Path, block: Block, copies: int) -> int:
+def _write_process(folder: Path, block: Block, copies: int, slower: int) -> int:
     closing = block.process.rows[len(block.before) + block.table.num_rows :]
     shift = (copies - 1) * block.table.num_rows
     ends_ns = (copies - 1) * block.elapsed_ns
     ended = [_later(row, shift, ends_ns) for row in closing]
-    segment, written, total = 0, 0, 0
+    segments, total = 0, 0
     writer: pq.ParquetWriter | None = None
     for table in _tables(block, copies, ended):
-        if writer is None or written >= SEGMENT_RECORDS:
+        if writer is None or total >= segments * SEGMENT_RECORDS:
             if writer is not None:
                 writer.close()
-            name = f"{block.process.node}-{block.process.incarnation}-{segment:04}.parquet"
-            writer = pq.ParquetWriter(folder / name, WIDE, compression="zstd")
-            segment, written = segment + 1, 0
-        writer.write_table(table)
-        written += table.num_rows
+            segments += 1
+            path = folder / _segment(block.process, segments).name(Format.PARQUET)
+            writer = pq.ParquetWriter(path, WIDE, compression="zstd")
+        writer.write_table(_slower(table, slower))
         total += table.num_rows
     if writer is not None:
         writer.close()
+    _seal(folder, block.process, segments)
     return total
+
+
+def _segment(process: Process, number: int) -> Segment:
+    return Segment(process.node, process.incarnation, number)
+
+
+def _slower(table: pa.Table, times: int) -> pa.Table:
+    """Return records as far apart by both clocks as they are, several times."""
+    for name, zero in (("at_unix_ns", BOOTED_UNIX_NS), ("at_boot_ns", 0)):
+        since = pc.multiply(pc.subtract(table[name], zero), times)
+        table = _put(table, name, pc.add(since, zero))
+    return table
+
+
+def _seal(folder: Path, process: Process, segments: int) -> None:
+    """Seal what a process wrote, with a key that is then forgotten: hashes can be compared."""
+    seals = Seals(folder, process.node, Keyring({"made": secrets.token_bytes(KEY_BYTES)}))
+    life = Content(incarnation=process.incarnation)
+    seals.add(Act.BEGUN, life)
+    for number in range(1, segments + 1):
+        path = folder / _segment(process, number).name(Format.PARQUET)
+        sequence = pq.read_table(path, columns=["sequence"])["sequence"]
+        content = msgspec.structs.replace(
+            life,
+            file=path.name,
+            sha256=sha256_of(path),
+            bytes=path.stat().st_size,
+            segment=number,
+            first=pc.min(sequence).as_py(),
+            last=pc.max(sequence).as_py(),
+            records=len(sequence),
+        )
+        seals.add(Act.SEALED, content)
+    seals.add(Act.ENDED, life)
 
 
 def _later(row: Row, records: int, elapsed_ns: int) -> Row:

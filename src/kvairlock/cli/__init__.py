@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from typing import Annotated
 
 import typer
@@ -41,7 +42,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Serve LLMs with prefill and decode apart; no tenant's cache gets into another's answer.",
     epilog="Exit status: 0 fine, 1 what was reported on is not, 2 wrong options or settings, "
-    "3 nothing is known to be wrong, and evidence is missing.",
+    "3 nothing is known to be wrong, and evidence is missing, 70 kvairlock itself failed.",
 )
 
 
@@ -98,3 +99,7 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         trouble(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         sys.exit(Status.WRONG)
+    except Exception:
+        # Python would end with 1, and 1 says something of what was to be reported on.
+        traceback.print_exc()
+        sys.exit(Status.FAILED)

@@ -24,7 +24,8 @@ app = typer.Typer(
     somebody has authorised it. `kvairlock explain` tells the whole story of one request.
 
     Exit status: 0 all are excluded, 1 somebody is affected, 3 nobody is known to be affected and
-    for some there is too little evidence, 2 wrong options or files.""",
+    for some there is too little evidence, or nobody is judged at all, 2 wrong options or files, 70
+    kvairlock itself failed.""",
 )
 
 TIMES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]

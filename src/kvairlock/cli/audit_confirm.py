@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kvairlock.audit.cases import Case, CaseExpired, read_case
 from kvairlock.audit.confirming import Authorisation, Joined, confirm
 from kvairlock.audit.joining import ids_in
-from kvairlock.cli.evidence_places import digests_of, ring_of
+from kvairlock.cli.evidence_places import digests_of, keys_of, ring_of
 from kvairlock.cli.output import Status, document, fail, note, say
 from kvairlock.cli.places import KEYS_FILE
 from kvairlock.gateway.keys import ApiKeys
@@ -55,15 +55,16 @@ def confirm_case(
     """
     case, _ = read_case(folder)
     home = state or (Path(case.state) if case.state else None)
+    evidence = [Path(file.path).parent for file in case.evidence]
     ring = ring_of(cluster_key, home)
     if ring is None:
         fail(
             "names can only be joined with the cluster's keys", "--state DIR or --cluster-key FILE"
         )
-    tenants = _tenants(keys, home)
+    tenants = _tenants(keys, evidence, home)
     ids = ids_in(wanted.requests, wanted.id_field) if wanted.requests else ()
     asked = Authorisation(wanted.authorised_by, wanted.reason, wanted.also)
-    digests = digests_of(ring, home)
+    digests = digests_of(ring, evidence, home)
     try:
         joined = confirm(folder, asked, ring, digests, tenants, _counted(ids))
     except CaseExpired as error:
@@ -71,12 +72,11 @@ def confirm_case(
     _report(case, joined, json=json)
 
 
-def _tenants(keys: Path | None, state: Path | None) -> set[str]:
-    file = keys or (state / KEYS_FILE if state else None)
-    if file is None or (keys is None and not file.exists()):
+def _tenants(keys: Path | None, evidence: Sequence[Path], state: Path | None) -> set[str]:
+    files = [keys] if keys else keys_of(KEYS_FILE, evidence, state)
+    if not files:
         note("there is no file of API keys, so no tenant has a name; --keys FILE names one")
-        return set()
-    return {entry.tenant for entry in ApiKeys.load(file).entries()}
+    return {entry.tenant for file in files for entry in ApiKeys.load(file).entries()}
 
 
 def _counted(ids: Iterable[str]) -> Iterator[str]:

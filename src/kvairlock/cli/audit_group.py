@@ -20,3 +20,10 @@ class WithUnnamed(TyperGroup):
         if not args or args[0] not in (*self.commands, *ctx.help_option_names):
             args = [UNNAMED, *args]
         return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help of the group, then that of the command that needs no name."""
+        super().format_help(ctx, formatter)
+        unnamed = self.commands[UNNAMED]
+        with unnamed.make_context(ctx.info_name, [], parent=ctx.parent) as named:
+            unnamed.format_help(named, formatter)

@@ -35,6 +35,8 @@ def show_report(report: Report, shown: int) -> None:
     """
     for each, count in report.counts().items():
         say(f"{each:<13}{count:>9,}   {WHAT[each]}")
+    if not report.classified.num_rows:
+        say("\nno request is judged: no record that could be read, and is of that time, names one")
     for each in Class:
         _show_class(report, each, shown)
     _show_exposures(report.exposures)

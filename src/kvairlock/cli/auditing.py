@@ -7,14 +7,14 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
-from kvairlock.audit import cases
 from kvairlock.audit.auditing import audit
+from kvairlock.audit.opening import open_case
 from kvairlock.audit.page import write
 from kvairlock.audit.report import Class, Report
 from kvairlock.audit.spans import TO_THE_END
@@ -124,8 +124,7 @@ def audit_and_report(
     """
     with audited(asked) as done:
         if case is not None:
-            cases.open_case(case, done.report, done.paths, done.state)
-            note(f"the case is in {case}; names: kvairlock audit confirm {case}")
+            _open_case(done, case)
         if html is not None:
             _write_page(done, html)
         if json:
@@ -135,18 +134,27 @@ def audit_and_report(
         return status_of(done.report)
 
 
+def _open_case(done: Audited, case: Path) -> None:
+    if done.ring is None:
+        fail(
+            "a case can only be opened with the cluster's keys", "--state DIR or --cluster-key FILE"
+        )
+    open_case(case, done.report, done.paths, done.state, done.ring)
+    note(f"the case is in {case}; names: kvairlock audit confirm {case}")
+
+
 def described(report: Report) -> dict[str, Any]:
     """Return a report as one JSON document, with all three lists."""
-    excluded = [verdict.request for verdict in report.verdicts(Class.EXCLUDED)]
+    excluded = [asdict(verdict) for verdict in report.verdicts(Class.EXCLUDED)]
     return {**report.to_json(), "excluded": excluded}
 
 
 def status_of(report: Report) -> Status:
-    """Return the exit status that says the same as a report."""
+    """Return the exit status that says the same as a report; of nobody it says nothing."""
     counts = report.counts()
     if counts[Class.AFFECTED]:
         return Status.NOT_OK
-    return Status.UNTOLD if counts[Class.INSUFFICIENT] else Status.OK
+    return Status.UNTOLD if counts[Class.INSUFFICIENT] or not any(counts.values()) else Status.OK
 
 
 def _write_page(done: Audited, path: Path) -> None:

@@ -52,7 +52,8 @@ def explain(
     rests on, and nobody else's data; its key is made in the state folder on first use.
 
     Exit status: 0 excluded, 1 affected, 3 insufficient evidence; with --verify 0 if the bundle
-    verifies, 1 if not; 2 wrong options, or nothing is on record of such a request.
+    verifies, 1 if not, 3 if it does and no --public-key says who must have signed it; 2 wrong
+    options, or nothing is on record of such a request; 70 kvairlock itself failed.
     """
     need_audit()
     from kvairlock.cli.auditing import Asked, Limits

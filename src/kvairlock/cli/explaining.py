@@ -75,7 +75,8 @@ def verify_bundle(path: Path, public_key: str, *, json: bool) -> Status:
 
     Args:
         path: The bundle.
-        public_key: The key that must have signed it, or a file that holds it; any if empty.
+        public_key: The key that must have signed it, or a file that holds it; if empty, nobody can
+            tell who signed it.
         json: Whether to print JSON rather than text.
     """
     try:
@@ -89,7 +90,7 @@ def verify_bundle(path: Path, public_key: str, *, json: bool) -> Status:
         document(_claimed(held, again, pinned=bool(public_key)))
     else:
         show_bundle(held, again, pinned=bool(public_key))
-    return Status.OK
+    return Status.OK if public_key else Status.UNTOLD
 
 
 def _attempts(request: str, done: Audited) -> Iterator[tuple[int, Explanation]]:
@@ -102,7 +103,7 @@ def _attempts(request: str, done: Audited) -> Iterator[tuple[int, Explanation]]:
             "--state DIR or --cluster-key FILE, or give the digest that an audit prints",
         )
     else:
-        digests = digests_of(done.ring, done.state)
+        digests = digests_of(done.ring, done.paths, done.state)
         named = list(dict.fromkeys(digests.request(request)))
     for number, digest in named:
         told = explain(done.evidence, done.report, digest)

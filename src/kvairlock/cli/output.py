@@ -6,6 +6,7 @@ Everything that reports can do so as JSON. The exit status says the same as the 
     1  what was reported on is not: a row came out wrong, a process would not stay up
     2  the command line or a file that the user wrote is wrong; nothing was started
     3  nothing is known to be wrong, and for some of it there is too little evidence
+    70  kvairlock itself failed, and says nothing of what it was to report on
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Status(IntEnum):
     NOT_OK = 1
     WRONG = 2
     UNTOLD = 3
+    FAILED = 70
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]

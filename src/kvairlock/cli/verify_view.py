@@ -24,12 +24,10 @@ def show_bundle(held: Bundle, again: Sequence[bool], *, pinned: bool) -> None:
         pinned: Whether the reader named the key that must have signed it.
     """
     made = datetime.fromtimestamp(held.made_unix_s, UTC)
-    say(f"the bundle verifies: no byte was changed since it was signed, {made:%Y-%m-%d %H:%M} UTC")
-    say(f"signed by {held.public_key}")
-    if pinned:
-        say("  the key that you named")
-    else:
-        say("  whose key that is, the bundle can't say: compare it, or name it with --public-key")
+    if not pinned:
+        say("unknown signer: anybody can sign a bundle; name the key that you trust: --public-key")
+    say(f"no byte was changed since it was signed, {made:%Y-%m-%d %H:%M} UTC")
+    say(f"signed by {held.public_key}{', the key that you named' if pinned else ''}")
     if held.asked:
         say(f"it is about the request with the id {plain(held.asked)}")
     for attempt, rederived in zip(held.attempts, again, strict=True):
@@ -68,7 +66,7 @@ def _found(name: str) -> str:
 def _show_records(attempt: Attempt) -> None:
     own = [record for record in attempt.records if record.get("request") == attempt.request]
     others = len(attempt.records) - len(own)
-    say(f"records: {len(own)} of its own, {others} of who had the same pages before and after")
+    say(f"records: {len(own)} of its own, {others} of others, around its pages")
     own.sort(key=lambda record: (record["at_unix_ns"], record["node"], record["sequence"]))
     rows = [(at(r["at_unix_ns"]), r["node"], r["event"], says(r)) for r in own]
     table(("when (UTC)", "node", "event", "what it says"), rows, ("when (UTC)",))

@@ -80,6 +80,8 @@ _WHO = {"tenant": _TENANT, "request": _REQUEST}
 _PAGES = _spans("page", "which pages")
 _GENERATIONS = _spans("count", "in which of their lives")
 
+_GUARDS_OFF = Field(Kind.TEXTS, "", "time without a guard is uncovered")
+_LANDING = _text("how remote writes become pages")
 _RELAXED = Field(Kind.TEXTS, "", "what does not enforce or is checked in part, on which route")
 _DRILL = _text("which drill")
 _WAIVER = {
@@ -104,8 +106,8 @@ ENVELOPE: dict[str, Field] = {
 
 EVENTS: dict[str, dict[str, Field]] = {
     "node_started": {
-        "guards_off": Field(Kind.TEXTS, "", "time without a guard is uncovered"),
-        "landing": _text("how remote writes become pages"),
+        "guards_off": _GUARDS_OFF,
+        "landing": _LANDING,
         "pool_pages": _number("page", "capacity as measured"),
         "fingerprint": _text("what the capacity depends on"),
         "relaxed": _RELAXED,
@@ -132,6 +134,8 @@ EVENTS: dict[str, dict[str, Field]] = {
     "node_closed": {"records": _number("count", "a lost tail shows")},
     "beat": {
         "records": _number("count", "a silent node shows"),
+        "guards_off": _GUARDS_OFF,
+        "landing": _LANDING,
         "relaxed": _RELAXED,
         "points": Field(Kind.TEXTS, "", "failpoints that were armed in this life"),
         "leases": _spans("count", "which leases have pages; what is lost before is over by then"),

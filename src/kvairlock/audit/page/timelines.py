@@ -41,6 +41,9 @@ def timelines(story: Story) -> Element:
     )
 
 
+NOTHING_TO_DRAW = "No record of it is about pages, so there is no picture."
+
+
 def _bounded(story: Story) -> Iterator[Element]:
     left = BYTES_MAX
     for number, told in enumerate(story.told, start=1):
@@ -86,6 +89,8 @@ def _pictures(told: Told, uid: str) -> Iterator[Element]:
     numbered = [Numbered(n, found) for n, found in enumerate(seen.findings, start=1)]
     for place, scene in enumerate(seen.scenes[:SCENES_MAX], start=1):
         yield from scene_view(scene, seen.names, numbered, f"{uid}-{place}", lines_open=0)
+    if not seen.scenes:
+        yield tag("p", NOTHING_TO_DRAW)
     yield from _not_drawn(seen)
 
 
