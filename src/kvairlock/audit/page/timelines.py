@@ -89,7 +89,7 @@ def _pictures(told: Told, uid: str) -> Iterator[Element]:
     numbered = [Numbered(n, found) for n, found in enumerate(seen.findings, start=1)]
     for place, scene in enumerate(seen.scenes[:SCENES_MAX], start=1):
         yield from scene_view(scene, seen.names, numbered, f"{uid}-{place}", lines_open=0)
-    if not seen.scenes:
+    if not any(row.get("pages") for row in told.records):
         yield tag("p", NOTHING_TO_DRAW)
     yield from _not_drawn(seen)
 
