@@ -316,7 +316,7 @@ def waits_for_claim() -> Scene:
 
 
 def is_right_claim(claim: Claim, right: Claim) -> bool:
-    """Whether a claim may be answered with pages; its nonce and generations are the claimant's."""
+    """Whether a claim may be answered with pages; nonce, generations, trace are the claimant's."""
     tickets = all(
         unsigned(got, kind) == unsigned(want, kind)
         for got, want, kind in (
@@ -325,7 +325,7 @@ def is_right_claim(claim: Claim, right: Claim) -> bool:
         )
     )
     own: dict[str, Any] = {"ticket": b"", "offer": b"", "nonce": "", "generations": ()}
-    return tickets and is_same(claim, right, **own, reader=Reader.VALIDATING)
+    return tickets and is_same(claim, right, **own, trace="", reader=Reader.VALIDATING)
 
 
 def lends(effects: list[Effect]) -> bool:

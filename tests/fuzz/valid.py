@@ -10,7 +10,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from kvairlock.core.messages import RequestTicket
-from kvairlock.core.terms import Incarnation, NodeName, Peer, Role
+from kvairlock.core.terms import Fence, Incarnation, NodeName, Peer, Role
+from kvairlock.core.waits import Wait, Waited
 from kvairlock.wire.codec import TYPES
 from kvairlock.wire.frames import Hello
 from kvairlock.wire.keys import KEY_BYTES, Keyring
@@ -27,13 +28,15 @@ HELLO_D = Hello(D, "p", bytes(16), "layout", speaks=SPEAKS)
 HELLO_P = Hello(P, "d", b"\1" * 16, "layout", bytes(16), SPEAKS)
 
 _PLAIN: dict[Any, Any] = {bool: True, int: 3, float: 0.5, str: "r/1", bytes: b"bytes"}
+_CHOSEN: dict[Any, Any] = {Waited: Waited(Wait.DRAIN, "256", "", Fence.SEALED, 3, 3, {1: 3})}
+"""Of types whose fields do not go together whatever they are."""
 
 
 def example(hint: Any) -> Any:
     """Return a value that a field of this type can have."""
     hint = getattr(hint, "__supertype__", hint)
-    if hint in _PLAIN:
-        return _PLAIN[hint]
+    if hint in (known := _PLAIN | _CHOSEN):
+        return known[hint]
     inner = [arg for arg in get_args(hint) if arg not in (..., NoneType)]
     if get_origin(hint) is tuple:
         return (example(inner[0]),) * 2
