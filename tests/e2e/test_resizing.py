@@ -156,7 +156,7 @@ def test_who_runs_is_answered_and_who_can_never_fit_is_refused_at_once(stack: Se
     assert stack.client.context_tokens() == PREFILL_PAGES * PAGE_TOKENS, "and rises again"
     stack.serves(BRAVO, characters=943)
     reported = stack.records.all("capacity_reported", node="decode-0")
-    assert [(r["epoch"], r["pages"], r["cause"]) for r in reported][:3] == [
+    assert [(r["epoch"], r["pool_pages"], r["cause"]) for r in reported][:3] == [
         (0, DECODE_PAGES, "start"),
         (1, 40, "resized"),
         (2, DECODE_PAGES, "resized"),

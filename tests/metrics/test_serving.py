@@ -111,7 +111,8 @@ def test_a_crowd_that_comes_at_one_time_takes_no_more_descriptors_than_a_few() -
             await asyncio.sleep(0)
             most = max(most, descriptors())
         assert "200 ok" in await ask(client)
-        assert most - before <= 3 * CONNECTIONS_MAX
+        # Each turn of the loop takes a backlog in, and who was aborted goes a few turns later.
+        assert most - before <= 8 * CONNECTIONS_MAX < BURST
         await crowd.communicate(b"")
 
     talk(clients, Figures())
