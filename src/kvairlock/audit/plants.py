@@ -311,7 +311,7 @@ def read_after_refusal(stack: Stack, planted: Planted) -> Story:
 def prefix_given_on(stack: Stack, planted: Planted) -> Story:
     """A prefix is taken from pages whose next owner has already been given them."""
     first, other = Conversation(stack), Conversation(stack)
-    late = Conversation(stack)
+    late = Conversation(stack).of(first)
     planted.affected.add(late.request)
     planted.met.add((late.request, other.request))
     yield from answered(first)
@@ -321,7 +321,7 @@ def prefix_given_on(stack: Stack, planted: Planted) -> Story:
     late.reserve()
     late.grant()
     late.compute()
-    late.of(first).reuse(first.source, first)
+    late.reuse(first.source, first)
     late.write()
     late.state()
     late.judge()
