@@ -6,11 +6,10 @@ the nodes are still open; then the channels; then the evidence.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,9 +37,8 @@ from kvairlock.gateway.parts import Parts
 from kvairlock.gateway.retries import Retries
 from kvairlock.gateway.routes import Routes, all_routes
 from kvairlock.gateway.tally import Tally
-from kvairlock.runtime import lifetime
+from kvairlock.runtime import http, lifetime
 from kvairlock.runtime.guarding import Guarding
-from kvairlock.runtime.heads import BoundedHead
 from kvairlock.runtime.link import Identity
 from kvairlock.runtime.recording import Sink, Value
 from kvairlock.runtime.settings import GATEWAY_NAME, Settings
@@ -172,17 +170,12 @@ def _offer(process: Process) -> Offer:
     )
 
 
-class Server(uvicorn.Server):
+class Server(http.Server):
     """uvicorn, told by this process when to stop, and telling when it listens."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.listening = anyio.Event()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave the signals to the process: uvicorn would raise them again when it is done."""
-        yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen, and say so."""
@@ -216,19 +209,11 @@ async def serve(
 
 
 def _config(parts: Parts) -> uvicorn.Config:
-    return uvicorn.Config(
+    return http.configured(
         make_app(parts),
-        http=BoundedHead,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
-        h11_max_incomplete_event_size=HEAD_BYTES_MAX,
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=SHUTDOWN_S,
+        head_bytes_max=HEAD_BYTES_MAX,
+        keep_alive_s=KEEP_ALIVE_S,
+        shutdown_s=SHUTDOWN_S,
     )
 
 

@@ -9,11 +9,9 @@ waiting for anybody.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Route
 
@@ -21,6 +19,7 @@ from kvairlock.metrics.exposition import Exposition
 from kvairlock.metrics.families import Gathering
 from kvairlock.metrics.table import PATH
 from kvairlock.runtime.heads import BoundedHead
+from kvairlock.runtime.http import Server, configured
 
 CONNECTIONS_MAX = 16
 HEAD_BYTES_MAX = 16 * 1024
@@ -61,14 +60,6 @@ class FewHeads(BoundedHead):
             super().data_received(data)
 
 
-class _Server(uvicorn.Server):
-    """uvicorn that leaves the signals to the node."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 async def serve(listener: socket.socket, figures: Callable[[], Gathering]) -> None:
     """Answer until cancelled.
 
@@ -76,19 +67,12 @@ async def serve(listener: socket.socket, figures: Callable[[], Gathering]) -> No
         listener: A bound socket.
         figures: Returns what is shown, as of now; called in the event loop.
     """
-    config = uvicorn.Config(
+    config = configured(
         Starlette(routes=[Route(PATH, Exposition(figures).answer)]),
-        http=FewHeads,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
-        h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+        head_bytes_max=HEAD_BYTES_MAX,
+        keep_alive_s=KEEP_ALIVE_S,
+        shutdown_s=0,
+        connection=FewHeads,
         backlog=CONNECTIONS_MAX,
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=0,
     )
-    await _Server(config).serve(sockets=[listener])
+    await Server(config).serve(sockets=[listener])

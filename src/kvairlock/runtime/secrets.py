@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from kvairlock.core.errors import KvairlockError, Misuse
 from kvairlock.wire.keys import KEY_BYTES, Keyring
@@ -17,6 +19,8 @@ from kvairlock.wire.pseudonyms import Pseudonyms
 
 VARIABLE = "KVAIRLOCK_CLUSTER_KEY"
 EVIDENCE_VARIABLE = "KVAIRLOCK_EVIDENCE_KEY"
+
+T = TypeVar("T")
 
 
 class KeysWrong(KvairlockError):
@@ -44,7 +48,7 @@ def load_keyring(path: Path | None) -> Keyring:
     """
     text = os.environ.get(VARIABLE)
     if text is not None:
-        return _keyring(VARIABLE, text)
+        return _parsed(VARIABLE, text, Keyring.parse)
     if path is None:
         raise KeysWrong(f"no cluster key: set {VARIABLE} or name a key file")
     return keyring_in(path)
@@ -56,14 +60,7 @@ def keyring_in(file: Path) -> Keyring:
     Raises:
         KeysWrong: Others can read the file, or its content is malformed.
     """
-    return _keyring(str(file), read_private(file, KeysWrong))
-
-
-def _keyring(where: str, text: str) -> Keyring:
-    try:
-        return Keyring.parse(text)
-    except Misuse as error:
-        raise KeysWrong(f"{where}: {error}") from None
+    return _parsed(str(file), read_private(file, KeysWrong), Keyring.parse)
 
 
 def load_pseudonyms(path: Path | None, ring: Keyring) -> Pseudonyms:
@@ -79,7 +76,7 @@ def load_pseudonyms(path: Path | None, ring: Keyring) -> Pseudonyms:
     """
     text = os.environ.get(EVIDENCE_VARIABLE)
     if text is not None:
-        return _pseudonyms(EVIDENCE_VARIABLE, text)
+        return _parsed(EVIDENCE_VARIABLE, text, Pseudonyms.parse)
     return Pseudonyms.of_ring(ring) if path is None else pseudonyms_in(path)
 
 
@@ -89,12 +86,12 @@ def pseudonyms_in(file: Path) -> Pseudonyms:
     Raises:
         KeysWrong: Others can read the file, or its content is malformed.
     """
-    return _pseudonyms(str(file), read_private(file, KeysWrong))
+    return _parsed(str(file), read_private(file, KeysWrong), Pseudonyms.parse)
 
 
-def _pseudonyms(where: str, text: str) -> Pseudonyms:
+def _parsed(where: str, text: str, parse: Callable[[str], T]) -> T:
     try:
-        return Pseudonyms.parse(text)
+        return parse(text)
     except Misuse as error:
         raise KeysWrong(f"{where}: {error}") from None
 

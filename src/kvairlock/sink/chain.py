@@ -129,12 +129,15 @@ def verify(folder: Path, ring: Keyring | None, heads: Mapping[str, str] | None =
         ring: The cluster's keys, and earlier ones if seals are as old; None compares hashes only.
         heads: For each node the head of its chain as it was once: it must still be in it.
     """
-    chain = _look(folder, ring, heads or {})
-    for _ in range(LOOKS_MAX - 1):
-        before, chain = chain, _look(folder, ring, heads or {})
-        # A file that was pruned after the seals were read is missing once.
-        if _bad(chain) == _bad(before):
+    before: set[tuple[str, str]] = set()
+    for _ in range(LOOKS_MAX):
+        chain = _look(folder, ring, heads or {})
+        bad = _bad(chain)
+        # A file that was pruned after the seals were read is missing once. Where nothing is bad
+        # there is no second look: each reads every file.
+        if not bad or bad == before:
             break
+        before = bad
     return chain
 
 
